@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,11 @@ pytestmark = pytest.mark.containerd
 
 
 class RealNode:
-    def __init__(self, agent: NodeAgent, pods: LocalPods) -> None:
+    def __init__(self, agent: NodeAgent, pods: LocalPods, events: Sequence[tuple[str, str]] = ()) -> None:
         self.agent = agent
         self.pods = pods
+        self.events = events
+        """What the node has told: reason and message of each."""
 
     def status(self, uid: str) -> dict[str, Any]:
         found: dict[str, Any] = (self.pods.pods.get(uid) or {}).get("status") or {}
@@ -81,11 +83,13 @@ async def real_node(
     )
     endpoint = containerd.endpoint if relay is None else f"unix://{relay}"
     async with CriClient(endpoint, relist_seconds=0.1) as client:
-        agent = NodeAgent(assemble(chosen, client, machine, Hosting(pods=pods)))
+        events: list[tuple[str, str]] = []
+        hosting = Hosting(pods=pods, on_event=lambda reason, message: events.append((reason, message)))
+        agent = NodeAgent(assemble(chosen, client, machine, hosting))
         task = asyncio.create_task(agent.run())
         try:
             await asyncio.wait_for(agent.ready.wait(), 60)
-            node = RealNode(agent, pods)
+            node = RealNode(agent, pods, events)
             yield node
             assert agent.validate() == []
             for uid in list(pods.pods):
@@ -164,6 +168,25 @@ async def test_a_memory_hog_is_killed_and_restarted_alone(containerd: Containerd
         ended = await until("the hog is killed and restarted", killed)
         assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
         assert node.container(uid, "calm")["containerID"] == calm
+
+
+@pytest.mark.proves("oom")
+async def test_a_child_that_runs_out_of_memory_is_told_although_its_container_goes_on(
+    containerd: Containerd, tmp_path: Path
+) -> None:
+    """Cgroup v1 kills one process and no more, as cgroup v2 does where the setting says so."""
+    async with real_node(containerd, tmp_path, single_process_oom_kill=True) as node:
+        limit = {"limits": {"memory": "24Mi"}, "requests": {"memory": "24Mi"}}
+        check = {"exec": {"command": ["busybox", "test", "-f", "/survived"]}, "periodSeconds": 1}
+        parent = busybox("main", f"(tail /dev/zero); echo > /survived; {SLEEP}", resources=limit, readinessProbe=check)
+        uid = node.pods.set(pod("parent", parent, hostNetwork=True))
+        await node.running(uid)
+        assert node.agent.cgroups is not None
+        await node.agent.cgroups.reconcile()
+        assert [told for told in node.events if told[0] == "OOMKilling"] == [
+            ("OOMKilling", "memory ran out: 1 process of the pod killed")
+        ]
+        assert node.container(uid)["restartCount"] == 0 and "running" in node.container(uid)["state"]
 
 
 async def test_the_kernel_kills_in_the_order_of_qos_classes(containerd: Containerd, tmp_path: Path) -> None:

@@ -80,6 +80,24 @@ async def test_a_child_that_is_killed_for_memory_is_told(tmp_path: Path, tree: P
 
 
 @pytest.mark.proves("oom")
+async def test_on_the_older_version_every_container_counts_for_itself(tmp_path: Path) -> None:
+    """A container that is started again has a new cgroup, whose count starts from nothing: its first kill is news."""
+    tree = tmp_path / "older"
+    (tree / "memory").mkdir(parents=True)
+    async with World(tmp_path, cgroup_fs=tree) as node:
+        await node.start(pod("web", uid="e"))
+        for life in ("first", "second"):
+            counter = tree / "memory/kubepods/besteffort/pode" / life / "memory.oom_control"
+            counter.parent.mkdir(parents=True)
+            counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+            await node.advance(65)
+            counter.unlink()
+            counter.parent.rmdir()
+        told = [message for reason, message in node.events if reason == "OOMKilling"]
+        assert told == ["memory ran out: 1 process of the pod killed"] * 2
+
+
+@pytest.mark.proves("oom")
 async def test_a_kill_that_ends_the_pod_is_told_before_its_cgroup_goes(tmp_path: Path, tree: Path) -> None:
     async with World(tmp_path, cgroup_fs=tree) as node:
         uid = await node.start(pod("web", uid="e"))

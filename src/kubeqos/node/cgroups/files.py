@@ -164,11 +164,14 @@ class CgroupFiles:
             clean &= _remove_tree(folder)
         return clean
 
-    def oom_kills(self, path: str) -> int:
-        """How many processes of a pod were killed because memory ran out, since its cgroup was made."""
+    def oom_kills(self, path: str) -> dict[str, int]:
+        """How many processes of a pod were killed because memory ran out, by the cgroup that counts them.
+
+        On v2 a pod's cgroup counts for all below it; on v1 a container's counts its own, and takes its count along.
+        """
         if self.version == 2:
-            return _counted(self.root / path.strip("/") / "memory.events")
-        return sum(_counted(child / "memory.oom_control") for child in self._below("memory", path))
+            return {path: _counted(self.root / path.strip("/") / "memory.events")}
+        return {child.name: _counted(child / "memory.oom_control") for child in self._below("memory", path)}
 
     def _below(self, controller: str, path: str) -> list[Path]:
         folder = self._folder(controller, path)

@@ -48,7 +48,8 @@ class CgroupKeeper:
         self._owned = owned
         self._partitions = Partitions(files.root, files.version)
         self._tell = tell
-        self._killed: dict[str, int] = {}
+        self._killed: dict[str, dict[str, int]] = {}
+        """What was told of pods, by uid, and by the cgroup that counts."""
         self.files = files
         self.units = units
         self._turn = asyncio.Lock()
@@ -107,7 +108,7 @@ class CgroupKeeper:
             self.protected = {paths[path]: found for path, found in done.protected.items() if path in paths}
             self._keep_partitions(wanted)
             self._tell_kills(paths)
-            self._killed = {uid: count for uid, count in self._killed.items() if uid in self._core.pods}
+            self._killed = {uid: told for uid, told in self._killed.items() if uid in self._core.pods}
             for path in self.files.orphans(wanted):
                 await self._remove(path)
             for text in (*done.drifted, *done.problems):
@@ -147,10 +148,10 @@ class CgroupKeeper:
     def _tell_kills(self, paths: Mapping[str, str]) -> None:
         """A process that ran out of memory may not be its container's first: then nothing else tells of its end."""
         for path, uid in paths.items():
-            count = self.files.oom_kills(path)
-            more, pod = count - self._killed.get(uid, 0), self._core.pods.get(uid)
+            counts, told, pod = self.files.oom_kills(path), self._killed.get(uid, {}), self._core.pods.get(uid)
+            more = sum(count - told.get(name, 0) for name, count in counts.items())
             if more > 0 and pod is not None:
-                self._killed[uid] = count
+                self._killed[uid] = counts
                 message = f"memory ran out: {more} process{'es' if more > 1 else ''} of the pod killed"
                 self._tell(pod.raw, Record(uid, "Warning", "OOMKilling", message))
 

@@ -60,6 +60,7 @@ def test_every_level_has_the_values_that_classify_says(node: Node, manifest: dic
         assert level["cpu.weight"] == weight(expected["cpuShares"] or 2)
         assert level["memory.max"] == str(expected["memoryLimit"] or "max")
         assert level["cpu.max"].split()[0] == (str(expected["cpuQuotaUs"]) if expected["cpuQuotaUs"] else "max")
+    assert own["memory.swap.max"] == "0", "also without a limit of memory"
     assert own["memory.min"] == (expected["memoryMin"] or "0")
     assert own["memory.high"] == (expected["memoryHigh"] or "max")
     assert int(of_pod["memory.min"]) >= int(own["memory.min"])
@@ -69,6 +70,8 @@ def test_every_level_has_the_values_that_classify_says(node: Node, manifest: dic
     allocatable = node.get("/api/v1/nodes/numa")["status"]["allocatable"]["memory"]
     assert everyone["memory.max"].isdigit() and int(everyone["memory.max"]) >= quantity(allocatable)
     node.delete(name)
+    kubepods = node.ask("files", path=paths[-1])[paths[-1]]
+    assert (kubepods["memory.min"], kubepods["memory.low"]) == ("0", "0"), "nothing is kept for pods that are gone"
     left = node.ask("tree", path=paths[-1])
     assert not [path for path in left if uid.replace("-", "_") in path.replace("-", "_")], (
         "a deleted pod leaves nothing"

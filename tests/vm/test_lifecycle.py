@@ -37,6 +37,16 @@ def test_a_container_over_its_limit_is_killed_alone(node: Node) -> None:
 
 @on_cgroupfs
 @pytest.mark.proves("restart")
+def test_a_running_pod_that_never_restarts_goes_when_it_is_deleted(node: Node) -> None:
+    """What is said of it last is how it ended, not that it is yet to start, which the API server would refuse."""
+    node.start_pod(pod("once", restartPolicy="Never"))
+    node.delete("once")
+    told = [one["reason"] for one in node.get("/api/v1/namespaces/default/events")["items"]]
+    assert "PodStatusRefused" not in told
+
+
+@on_cgroupfs
+@pytest.mark.proves("restart")
 def test_a_killed_agent_finds_its_pods_as_they_were(node: Node) -> None:
     node.start_pod(pod("owner", resources=guaranteed("2", "64Mi")))
     node.start_pod(pod("shared"))

@@ -30,6 +30,12 @@ def partition(node: Node) -> str:
     return str(node.until("the node tells of the partition", said))
 
 
+def drifts(node: Node) -> list[str]:
+    """What the node has found to be otherwise than it had told the runtime."""
+    events = node.get("/api/v1/namespaces/default/events")["items"]
+    return [one["message"] for one in events if one["reason"] == "ContainerDrift"]
+
+
 @pytest.mark.proves("exclusive-cpus")
 @pytest.mark.proves("numa-alignment")
 def test_a_guaranteed_pod_owns_cores_of_one_node_and_its_pages_lie_there(node: Node) -> None:
@@ -44,6 +50,10 @@ def test_a_guaranteed_pod_owns_cores_of_one_node_and_its_pages_lie_there(node: N
     pages = node.ask("pages", id=node.container_id("owner"))
     assert set(pages) == {home} and pages[home] * 4096 >= 48 << 20
     node.until("the shared pod leaves them", lambda: cpu_list(node.process("shared")["cpus"]) == set(range(8)) - owned)
+    shared = node.container_id("shared")
+    node.ask("write", id=shared, file="cpuset.cpus", text="0-7")
+    node.until("the drift is told", lambda: drifts(node))
+    node.until("and repaired", lambda: cpu_list(node.process("shared")["cpus"]) == set(range(8)) - owned, seconds=60)
     assert partition(node) == node.levels("owner")[0]["cpuset.cpus.partition"] or "Linux 6.7" in partition(node)
     node.delete("owner")
     node.until("the shared pod gets them back", lambda: cpu_list(node.process("shared")["cpus"]) == set(range(8)))

@@ -26,6 +26,13 @@ def events(node: Node, name: str) -> dict[str, int]:
     return {key: int(count) for key, count in (line.split() for line in lines)}
 
 
+def kills(node: Node, name: str) -> list[str]:
+    """What is told of the pod's processes that ran out of memory."""
+    uid = node.pod(name)["metadata"]["uid"]
+    items = node.get("/api/v1/namespaces/default/events")["items"]
+    return [one["message"] for one in items if one["reason"] == "OOMKilling" and one["involvedObject"]["uid"] == uid]
+
+
 @on_cgroupfs
 @pytest.mark.proves("memory-qos")
 def test_who_comes_near_its_limit_is_throttled_before_it_is_killed(node: Node) -> None:
@@ -49,15 +56,7 @@ def test_a_child_that_runs_out_of_memory_takes_its_container_along_and_that_is_t
     ended = node.pod("parent")["status"]["containerStatuses"][0]["state"]["terminated"]
     assert ended["reason"] == "OOMKilled", ended
     assert "survived" not in node.container_log("parent")
-    uid = node.pod("parent")["metadata"]["uid"]
-
-    def told() -> list[str]:
-        items = node.get("/api/v1/namespaces/default/events")["items"]
-        return [
-            one["message"] for one in items if one["reason"] == "OOMKilling" and one["involvedObject"]["uid"] == uid
-        ]
-
-    node.until("the kill is told", told)
+    node.until("the kill is told", lambda: kills(node, "parent"))
 
 
 def left_of_cache(node: Node) -> int:

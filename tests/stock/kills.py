@@ -259,7 +259,12 @@ class Siege:
             if label == "plain":
                 self.tally.without.setdefault(pod["without"], []).append(time.monotonic() - pod["began"])
         if pod["metadata"]["labels"]["kind"] == "class":
-            assert cgroups.value(found[0], "cpu.shares") == HIGH, f"{name} runs without its class"
+
+            async def has_it() -> bool:
+                """At once, but for a container whose agent died between its creation and its start."""
+                return cgroups.value(found[0], "cpu.shares") == HIGH
+
+            await self.until(f"{name} has its class", has_it)
         return found[0]
 
     async def gone(self, pod: Raw) -> None:

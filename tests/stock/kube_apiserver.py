@@ -127,12 +127,14 @@ def written_kubeconfig(folder: Path, port: int, authority: Path) -> Path:
     return path
 
 
-def acting_as(kubeconfig: Path, account: str) -> Path:
-    """A kubeconfig of a service account in kubeqos-system, by an administrator who acts as it."""
+def acting_as(kubeconfig: Path, account: str, node: str = "") -> Path:
+    """A kubeconfig of a service account in kubeqos-system, by an administrator who acts as it: as its pod on a node."""
     document = yaml.safe_load(kubeconfig.read_text())
     groups = ["system:serviceaccounts", "system:serviceaccounts:kubeqos-system", "system:authenticated"]
     for user in document["users"]:
         user["user"] |= {"as": f"system:serviceaccount:kubeqos-system:{account}", "as-groups": groups}
+        if node:
+            user["user"]["as-user-extra"] = {"authentication.kubernetes.io/node-name": [node]}
     path = kubeconfig.with_name(f"{account}.kubeconfig")
     path.write_text(yaml.safe_dump(document))
     return path

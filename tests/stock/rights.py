@@ -28,7 +28,8 @@ from kubeqos.stock.agent.report import Reporter
 from kubeqos.stock.cluster import CLASSES, NODE_QOSES, QUOTAS, RESOURCES
 from kubeqos.stock.control.controller import LEASE as CONTROLLER_LEASE
 from kubeqos.stock.control.registration import MUTATING, published
-from kubeqos.stock.cores.dra import publish, stock_claims
+from kubeqos.stock.cores.devices import DRIVER
+from kubeqos.stock.cores.dra import publish, stock_claims, tell
 from kubeqos.stock.installation import objects
 from kubeqos.stock.names import extended_resource
 from kubeqos.stock.scheduling.scheduler import StockScheduler
@@ -40,9 +41,10 @@ from tests.stock.scheduling import stories
 
 METHODS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
 # An object that an apply would make is created: kube-apiserver asks for that right too (test_stock_scheduler runs so).
+# Who tells claims of devices may do so for a driver on its own node alone (test_whole_claims runs so).
 BY_APPLY: Mapping[str, set[tuple[str, str]]] = {
     "controller": {("create", "mutatingwebhookconfigurations"), ("create", "validatingwebhookconfigurations")},
-    "agent": {("create", "resourceslices")},
+    "agent": {("create", "resourceslices"), ("associated-node:patch", "resourceclaims/driver")},
     "scheduler": set(),
 }
 Raw = dict[str, Any]
@@ -68,12 +70,21 @@ async def agent(admin: HttpApi, api: HttpApi, turn: str) -> None:
             await publish(api, name, load_machine("laptop8"), NO_CPUS)
         named = {"resourceClaims": [{"name": "compute", "resourceClaimName": "cores"}]}
         await stock_claims(api, load_machine("laptop8"))({"metadata": {"namespace": name}, "spec": named})
+        with suppress(ApiError):
+            await tell(api, claimed(name), load_machine("laptop8"))
         stored = await admin.create(PODS, asking(name, name, on=name), name)
         subject = Subject(Level.CONTAINER, "x", "s", stored["metadata"]["uid"], name, name, "c")
         for times in (1, 2):  # the second time the event is one of a series: the first is written by then
             reporter.broken(subject, "it is a test")
             await until("evicted", lambda: not reporter._broken)
             await until("told", partial(was_told, admin, name, times))
+
+
+def claimed(namespace: str) -> Raw:
+    """A claim that was given a core."""
+    given = {"driver": DRIVER, "pool": namespace, "device": "core-0", "request": "cores"}
+    metadata = {"name": "cores", "namespace": namespace, "uid": "u1"}
+    return {"metadata": metadata, "status": {"allocation": {"devices": {"results": [given]}}}}
 
 
 async def controller(admin: HttpApi, api: HttpApi, turn: str) -> None:

@@ -76,7 +76,10 @@ def test_a_claim_gets_cores_and_others_leave_them(cluster: Claims) -> None:
     assert (result["driver"], result["device"]) == ("cci.kubeqos.io", f"core-{own}"), (
         "the core that the scheduler chose"
     )
-    assert f"core-{own}" in cluster.kubectl("describe", "resourceclaim", "one-core")
+    [told] = cluster.get("resourceclaim", "one-core")["status"]["devices"]
+    assert (told["device"], told["data"]) == (f"core-{own}", {"cpus": own, "numaNode": 0})
+    described = cluster.kubectl("describe", "resourceclaim", "one-core")
+    assert f"core-{own}" in described and "Cpus:" in described
     left = str(CpuSet.parse(everything) - CpuSet.parse(own))
     assert cluster.cpus("plain") == left, "it had left before the other one started"
     cluster.pod("late", {})

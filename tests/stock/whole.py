@@ -62,7 +62,7 @@ class Whole(Stock):
 
     def ours(self, part: str, *words: str) -> list[str]:
         """One of our parts, with the rights that the installation gives it."""
-        account = acting_as(self.kubeconfig, f"kubeqos-{part}")
+        account = acting_as(self.kubeconfig, f"kubeqos-{part}", NODE if part == "agent" else "")
         program = [sys.executable, "-m", "kubeqos.cli.main", part, "--kubeconfig", str(account)]
         return [*program, "--port", "0", *words]
 

@@ -6,7 +6,16 @@ from typing import Any
 
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.loading import load_machine
-from kubeqos.stock.cores.devices import MOST_DEVICES, claim_names, devices, only_claims, resolved, slices
+from kubeqos.stock.cores.devices import (
+    MOST_DEVICES,
+    are_told,
+    claim_names,
+    devices,
+    only_claims,
+    resolved,
+    slices,
+    told_devices,
+)
 from kubeqos.topology.claims.parameters import Parameters, parse
 from kubeqos.topology.claims.resolving import ResolvedClaim, Unresolved
 
@@ -30,6 +39,17 @@ def test_a_core_is_a_device_unless_the_system_needs_it() -> None:
     assert every["core-0"]["threads"] == {"int": len(LAPTOP.cores[0])}
     assert every["core-0"]["cpus"] == {"string": str(LAPTOP.cores[0])}
     assert "core-0" not in {one["name"] for one in devices(LAPTOP, CpuSet.parse("0"))}
+
+
+def test_a_claim_is_told_its_cpus_once() -> None:
+    given = claim("core-0")
+    [told] = told_devices(given, LAPTOP, "2026-01-01T00:00:00Z")
+    assert told["data"] == {"cpus": str(LAPTOP.cores[0]), "numaNode": 0}
+    assert (told["driver"], told["pool"], told["device"]) == ("cci.kubeqos.io", "n1", "core-0")
+    assert not are_told(given, [told])
+    given["status"]["devices"] = [told]
+    assert are_told(given, told_devices(given, LAPTOP, "2026-01-01T00:01:00Z"))
+    assert told_devices(claim("gpu-1", driver="gpu.example.com"), LAPTOP, "") == []
 
 
 def test_a_large_machine_is_published_in_parts() -> None:

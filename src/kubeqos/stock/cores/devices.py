@@ -81,6 +81,25 @@ def results(claim: Raw) -> list[Raw]:
     return [one for one in allocated if one.get("driver") == DRIVER]
 
 
+def told_devices(claim: Raw, machine: Machine, now: str) -> list[dict[str, Any]]:
+    """What a claim's status says of our devices once they are prepared: which CPUs each is, and where."""
+    cores = {device_name(core): cpus for core, cpus in machine.cores.items()}
+    ready = {"type": "Ready", "status": "True", "reason": "Prepared", "message": "", "lastTransitionTime": now}
+    found = []
+    for one in results(claim):
+        cpus = cores[one["device"]]
+        data = {"cpus": str(cpus), "numaNode": machine.cpu(min(cpus)).numa}
+        named = {key: one[key] for key in ("driver", "pool", "device")}
+        found.append({**named, "data": data, "conditions": [ready]})
+    return found
+
+
+def are_told(claim: Raw, wanted: Iterable[Raw]) -> bool:
+    """Whether a claim's status says so already."""
+    told = [(one.get("device"), one.get("data")) for one in _of(claim, "status", "devices")]
+    return all((one["device"], one["data"]) in told for one in wanted)
+
+
 def resolved(name: str, claim: Raw, machine: Machine) -> ResolvedClaim | Unresolved | None:
     """What a claim asks of compute drivers; None when its devices are not ours."""
     metadata, allocation = claim["metadata"], (claim.get("status") or {}).get("allocation")

@@ -7,6 +7,7 @@ So there is no state here: after a restart the kubelet asks again, and the ledge
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,23 @@ from kubeqos.client.resources import NODES
 from kubeqos.logs import logger
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
+from kubeqos.model.timestamps import timestamp
 from kubeqos.node.runtime.executor import Claims
 from kubeqos.plugins.managers import Refusal
 from kubeqos.plugins.proto import dra_pb2 as dra
 from kubeqos.plugins.registration import Introduction, keep_registered
 from kubeqos.plugins.sockets import services
 from kubeqos.stock.cluster import DEVICE_CLAIMS, DEVICE_SLICES
-from kubeqos.stock.cores.devices import DRIVER, claim_names, resolved, results, slices
+from kubeqos.stock.cores.devices import (
+    API_VERSION,
+    DRIVER,
+    are_told,
+    claim_names,
+    resolved,
+    results,
+    slices,
+    told_devices,
+)
 from kubeqos.stock.cores.keeper import CoreKeeper
 from kubeqos.topology.claims.resolving import Unresolved
 
@@ -60,6 +71,23 @@ async def publish(api: Api, node: str, machine: Machine, reserved: CpuSet) -> No
     """Let schedulers know the cores of a node."""
     for raw in slices(await api.get(NODES, node), machine, reserved):
         await api.patch(DEVICE_SLICES, raw["metadata"]["name"], raw, type=PatchType.APPLY, manager=MANAGER, force=True)
+
+
+async def tell(api: Api, claim: Mapping[str, Any], machine: Machine) -> None:
+    """Let the claim itself say which CPUs were prepared for it."""
+    wanted, metadata = told_devices(claim, machine, timestamp(time.time())), claim["metadata"]
+    if are_told(claim, wanted):
+        return
+    name, place = metadata["name"], metadata["namespace"]
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": place, "uid": metadata["uid"]},
+        "status": {"devices": wanted},
+    }
+    await api.patch(
+        DEVICE_CLAIMS, name, body, place, subresource="status", type=PatchType.APPLY, manager=MANAGER, force=True
+    )
 
 
 class DraDriver:
@@ -133,6 +161,10 @@ class DraDriver:
         refusal = await self._keeper.prepared(pods[0]["uid"])
         if refusal:
             return dra.NodePrepareResourceResponse(error=refusal)
+        try:
+            await tell(self._api, claim, self._keeper.parts.machine)
+        except (ApiError, Unreachable) as error:
+            log.warning("a claim cannot be told of its cores", claim=asked.name, reason=error.what)
         found = dra.NodePrepareResourceResponse()
         for one in results(claim):
             found.devices.add(request_names=[one["request"]], pool_name=one["pool"], device_name=one["device"])

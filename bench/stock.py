@@ -71,7 +71,7 @@ def kube_apiserver(found: dict[str, Path]) -> Iterator[StockServer]:
         words = [str(found["kube-apiserver"]), "--etcd-servers", store, "--secure-port", str(port)]
         words += ["--bind-address", "127.0.0.1", "--tls-cert-file", str(certificate)]
         words += ["--tls-private-key-file", str(key), "--client-ca-file", str(pki.ca_file)]
-        words += ["--token-auth-file", str(tokens), "--authorization-mode", "RBAC"]
+        words += ["--token-auth-file", str(tokens), "--authorization-mode", "RBAC", "--allow-privileged=true"]
         words += ["--disable-admission-plugins", "ServiceAccount", "--service-account-issuer", "https://stock"]
         for flag in ("--service-account-key-file", "--service-account-signing-key-file"):
             words += [flag, str(accounts)]

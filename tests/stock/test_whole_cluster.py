@@ -84,6 +84,17 @@ def test_the_five_commands(cluster: Whole) -> None:
     cluster.kubectl("delete", "pod", "reader", "--now")
 
 
+@pytest.mark.proves("resize", "class-cpu")
+def test_a_class_scales_what_a_pod_asks_for_after_a_resize(cluster: Whole) -> None:
+    cluster.pod("resized", {"qos.kubeqos.io/container.c": "cpu-class=high"}, {"requests": {"cpu": "100m"}})
+    cgroup = cluster.runs("resized")
+    assert cgroups.value(cgroup, "cpu.shares") == cgroups.scaled(102, 400)
+    cluster.resize("resized", "200m")
+    cluster.eventually("scaled again", lambda: cgroups.value(cgroup, "cpu.shares") == cgroups.scaled(204, 400))
+    assert cluster.runs("resized") == cgroup, "the same container"
+    cluster.kubectl("delete", "pod", "resized", "-n", "team", "--now")
+
+
 def test_nobody_who_asks_starts_without_the_agent_and_all_others_do(cluster: Whole) -> None:
     cluster.agent.close()
     cluster.asking("high", "cpu-class=high")

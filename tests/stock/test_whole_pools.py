@@ -13,6 +13,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.shared import cgroups
 from tests.stock.kube_apiserver import process
 from tests.stock.kubelet import NODE
 from tests.stock.needs import needs_stock
@@ -81,6 +82,21 @@ def test_pools_move_running_pods(cluster: Pools) -> None:
     assert "team/web/c" in said
     assert "team/web/c" in cluster.run(f"kubeqos map {NODE}")
     assert "ResourcePluginsReady" in cluster.run(f"kubeqos describe node {NODE}")
+
+
+def test_a_pod_that_our_scheduler_places_runs_where_it_belongs_and_keeps_its_cpus_when_resized(cluster: Pools) -> None:
+    words = cluster.ours("scheduler", "--stock")
+    with process(words, cluster.folder, "scheduler"):
+        cluster.pod("placed", WEB, HALF, schedulerName="kubeqos")
+        cluster.eventually("placed is in its pool", lambda: cluster.cpus("placed") == "1")
+    events = cluster.get("events", "-n", "team", "--field-selector", "involvedObject.name=placed,reason=Scheduled")
+    assert {one.get("reportingComponent") or one["source"]["component"] for one in events["items"]} == {"kubeqos"}
+    cgroup = cluster.runs("placed")
+    assert cgroups.value(cgroup, "cpu.shares") == "512"
+    cluster.resize("placed", "250m")
+    cluster.eventually("resized", lambda: cgroups.value(cgroup, "cpu.shares") == "256")
+    assert cluster.runs("placed") == cgroup and cluster.cpus("placed") == "1"
+    cluster.kubectl("delete", "pod", "placed", "-n", "team", "--now")
 
 
 @pytest.mark.proves("qrm-pools", "restart")

@@ -5,6 +5,7 @@ Nothing of Kubernetes is modified. Used by the tests of whole clusters.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -81,6 +82,12 @@ class Whole(Stock):
         body = {"hostNetwork": True, "terminationGracePeriodSeconds": 0, "containers": [container], **spec}
         raw = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": body}
         self.kubectl("create", "-n", "team", "-f", "-", manifest=raw)
+
+    def resize(self, name: str, cpu: str) -> None:
+        """Ask for other CPUs in place."""
+        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+        patch = json.dumps({"spec": {"containers": [container]}})
+        self.kubectl("patch", "pod", name, "-n", "team", "--subresource=resize", "-p", patch)
 
     def cpus(self, name: str) -> str:
         """Where the kernel lets the container of a pod run."""

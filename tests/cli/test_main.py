@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from click.testing import CliRunner
 
 from kubeqos import __version__
 from kubeqos.cli.main import COMMANDS, TASKS, application
+from tests.shared import commands
 
 
 def test_every_command_stands_under_one_task() -> None:
@@ -31,8 +31,7 @@ def test_version_with_and_without_a_server(tmp_path: Path) -> None:
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "kubeqos.cli.main", "version", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return commands.run("version", *words, env=environment)
 
     alone = run("--client")
     assert (alone.returncode, alone.stdout, alone.stderr) == (0, f"Client: {__version__}\n", "")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from typing import Any
 
@@ -19,6 +17,7 @@ from kubeqos.web.identity import Identity
 from tests.apiserver.live import LiveServer
 from tests.dashboard.conftest import API, Visitor
 from tests.dashboard.objects import HOSTILE, assignments, node, pod
+from tests.shared import commands
 
 BOB = Identity.authenticated("bob")
 
@@ -335,8 +334,7 @@ def _asking(cpu: str, priority: int = 0) -> dict[str, Any]:
 
 def test_what_kubeqos_import_prints_can_be_pasted(visitor: Visitor) -> None:
     """Of a cluster that another program described."""
-    command = [sys.executable, "-m", "kubeqos.cli.main", "import", "-f", "examples/simulate/cluster.json"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    printed = commands.run("import", "-f", "examples/simulate/cluster.json").stdout
     visitor.log_in()
     played = visitor.ask("POST", f"{API}/compare", {"scenario": printed, "policies": {"default": ""}}).body
     assert {one["cells"][0]: one["nodes"] for one in played["workloads"]}["db"] == {"worker-2": 1}

@@ -6,8 +6,6 @@ The whole list, with the tests that are elsewhere, is in docs/qrm.md.
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from kubeqos.topology.alignment.merge import merge
 from kubeqos.topology.answers import Unsatisfiable
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, qrm_node, until
 from tests.qrm.live import QUICK, Scripted, bench, cpus
+from tests.shared import commands
 
 # ---- The protocol
 
@@ -142,8 +141,7 @@ def test_t30_the_defaults_start() -> None:
     """A node without a topology policy starts; one for plugins has one, and says so when it is taken away."""
     assert nodeconfig.load().topology_policy is Policy.NONE
     assert nodeconfig.load(flags={"profile": "qrm"}).topology_policy is Policy.BEST_EFFORT
-    command = [sys.executable, "-m", "kubeqos.cli.main", "node", "--profile", "qrm", "--topology-manager-policy", ""]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = commands.run("node", "--profile", "qrm", "--topology-manager-policy", "")
     assert done.returncode != 0 and "topologyManagerPolicy" in done.stderr and "Traceback" not in done.stderr
 
 

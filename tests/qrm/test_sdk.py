@@ -27,6 +27,7 @@ from kubeqos.qrm.sdk.servicer import Servicer
 from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, until
 from tests.qrm.live import Scripted, bench, serving_raw
+from tests.shared import commands
 
 
 class Tiny:
@@ -252,8 +253,7 @@ async def test_the_kit_fails_a_plugin_that_knows_one_pod_only(folder: Path) -> N
 
 
 def test_the_kit_says_when_nobody_listens(folder: Path) -> None:
-    command = [sys.executable, "-m", "kubeqos.cli.main", "qrm", "conformance", f"unix://{folder}/nobody.sock"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = commands.run("qrm", "conformance", f"unix://{folder}/nobody.sock")
     assert done.returncode == 1
     assert "registration answers GetInfo   FAILED" in done.stdout
 

@@ -7,12 +7,15 @@ import os
 import pty
 import re
 import selectors
+import signal
 import struct
 import subprocess
 import sys
 import termios
 from collections.abc import Mapping
 from pathlib import Path
+
+from tests.shared.commands import Command
 
 ROOT = Path(__file__).parents[2]
 _SECONDS = 60
@@ -31,36 +34,39 @@ def piped(words: list[str], env: Mapping[str, str], columns: int, cwd: Path = RO
 
     With `until`, the program is asked to end (SIGTERM) as soon as it has said that.
     """
-    process = subprocess.Popen(
-        _command(words),
-        env={**env, "COLUMNS": str(columns), "PYTHONUNBUFFERED": "1"},
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    output, errors = _ended(process, until)
-    return _told(output.decode(), errors.decode(), process.returncode)
+    shown, theirs = os.pipe()
+    with open(os.devnull, "rb") as nothing:
+        streams = nothing.fileno(), theirs
+        return _run(words, {**env, "COLUMNS": str(columns), "PYTHONUNBUFFERED": "1"}, cwd, until, streams, shown)
 
 
 def on_terminal(words: list[str], env: Mapping[str, str], columns: int, cwd: Path = ROOT, until: str = "") -> str:
     """The same on a terminal that is so wide; escape characters are shown as ␛."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    process = subprocess.Popen(
-        _command(words), env=dict(env), cwd=cwd, stdin=slave, stdout=slave, stderr=subprocess.PIPE
-    )
-    os.close(slave)
-    shown, errors = _ended(process, until, master)
-    os.close(master)
-    return _told(shown.decode().replace("\r\n", "\n").replace("\x1b", "␛"), errors.decode(), process.returncode)
+    told = _run(words, env, cwd, until, (slave, slave), master)
+    return told.replace("\r\n", "\n").replace("\x1b", "␛")
 
 
-def _ended(process: subprocess.Popen[bytes], until: str, terminal: int | None = None) -> tuple[bytes, bytes]:
-    """Read both streams to their end; stop the program once it has said `until`."""
-    assert process.stderr is not None
-    output = terminal if terminal is not None else process.stdout.fileno() if process.stdout else -1
-    texts = {output: b"", process.stderr.fileno(): b""}
+def _run(words: list[str], env: Mapping[str, str], cwd: Path, until: str, streams: tuple[int, int], shown: int) -> str:
+    """A program that runs on is started in earnest: how it starts and ends is what its test is about."""
+    stdin, stdout = streams
+    errors, theirs = os.pipe()
+    process: subprocess.Popen[bytes] | Command
+    if until:
+        command = [sys.executable, "-m", "kubeqos.cli.main", *words]
+        process = subprocess.Popen(command, env=dict(env), cwd=cwd, stdin=stdin, stdout=stdout, stderr=theirs)
+    else:
+        process = Command(words, env, cwd, (stdin, stdout, theirs))
+    os.close(stdout)
+    os.close(theirs)
+    texts = _ended(process, until, shown, errors)
+    return _told(*(text.decode() for text in texts), process.wait(_SECONDS))
+
+
+def _ended(process: subprocess.Popen[bytes] | Command, until: str, *streams: int) -> list[bytes]:
+    """Read all streams to their end and close them; stop the program once it has said `until`."""
+    texts = dict.fromkeys(streams, b"")
     told = not until
     with selectors.DefaultSelector() as selector:
         for stream in texts:
@@ -75,14 +81,11 @@ def _ended(process: subprocess.Popen[bytes], until: str, terminal: int | None = 
                 texts[key.fd] += piece
                 if not piece:
                     selector.unregister(key.fd)
+                    os.close(key.fd)
             if not told and any(_said(until, text) for text in texts.values()):
                 told = True
-                process.terminate()
-    process.wait(_SECONDS)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
-    return texts[output], texts[next(fd for fd in texts if fd != output)]
+                os.kill(process.pid, signal.SIGTERM)
+    return list(texts.values())
 
 
 def _said(wanted: str, text: bytes) -> bool:
@@ -90,10 +93,6 @@ def _said(wanted: str, text: bytes) -> bool:
     return any(
         wanted.encode() in _PAINT.sub(b"", line) for line in text.splitlines(keepends=True) if line[-1:] == b"\n"
     )
-
-
-def _command(words: list[str]) -> list[str]:
-    return [sys.executable, "-m", "kubeqos.cli.main", *words]
 
 
 def _read(master: int) -> bytes:

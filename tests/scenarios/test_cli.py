@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.scenarios.cluster import ScenarioCluster, needs_kubectl, scenario_cluster
 from tests.scenarios.test_scheduling import condition, pod
+from tests.shared import commands
 
 pytestmark = [pytest.mark.kubectl, needs_kubectl]
 QOS = {
@@ -48,9 +48,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioCluste
 
 def kubeqos(cluster: ScenarioCluster, *words: str, columns: int = 80) -> str:
     environment = {**os.environ, "KUBECONFIG": str(cluster.live.kubeconfig), "COLUMNS": str(columns)}
-    done = subprocess.run(
-        [sys.executable, "-m", "kubeqos.cli.main", *words], env=environment, capture_output=True, text=True, check=False
-    )
+    done = commands.run(*words, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -135,7 +133,5 @@ def test_what_is_not_there_is_said_as_kubectl_says_it(
     cluster: ScenarioCluster, words: tuple[str, ...], message: str
 ) -> None:
     environment = {**os.environ, "KUBECONFIG": str(cluster.live.kubeconfig)}
-    done = subprocess.run(
-        [sys.executable, "-m", "kubeqos.cli.main", *words], env=environment, capture_output=True, text=True, check=False
-    )
+    done = commands.run(*words, env=environment)
     assert (done.returncode, done.stderr) == (1, f"Error from server (NotFound): {message}\n")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import yaml
 from kubeqos.codec import decode_json
 from tests.scenarios.cluster import ScenarioCluster, needs_kubectl, scenario_cluster
 from tests.scenarios.test_scheduling import condition, pod
+from tests.shared import commands
 
 pytestmark = [pytest.mark.kubectl, needs_kubectl]
 GOLD = {"containerQoSResources": [{"name": "rdt", "classes": [{"name": "gold", "capacity": 1}]}]}
@@ -48,8 +47,7 @@ def viewer(cluster: ScenarioCluster, tmp_path_factory: pytest.TempPathFactory) -
 
 def kubeqos(kubeconfig: Path, *words: str, code: int = 0) -> str:
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "80"}
-    command = [sys.executable, "-m", "kubeqos.cli.main", *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = commands.run(*words, env=environment)
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 

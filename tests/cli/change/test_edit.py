@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from kubeqos.cli.change.rollout import CannotRollBack, rollback
 from kubeqos.gates import FeatureGates
 from tests.apiserver.live import LiveServer, live_server
+from tests.shared import commands
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +23,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 
 
 def edit(live: LiveServer, editor: str, *words: str) -> tuple[str, int]:
-    done = subprocess.run(
-        [sys.executable, "-m", "kubeqos.cli.main", "edit", *words],
-        env={**os.environ, "KUBECONFIG": str(live.kubeconfig), "KUBE_EDITOR": editor},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = commands.run("edit", *words, env={**os.environ, "KUBECONFIG": str(live.kubeconfig), "KUBE_EDITOR": editor})
     return done.stdout + done.stderr, done.returncode
 
 

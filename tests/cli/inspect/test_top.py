@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +13,7 @@ import pytest
 
 from kubeqos.cli.inspect.top import WATCH_SECONDS, again
 from kubeqos.codec import decode_json, encode_json
+from tests.shared import commands
 
 METRICS = "/apis/metrics.k8s.io/v1beta1"
 
@@ -88,13 +87,7 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def top(kubeconfig: Path, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "kubeqos.cli.main", "top", *words],
-        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = commands.run("top", *words, env={**os.environ, "KUBECONFIG": str(kubeconfig)})
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -132,13 +125,7 @@ def test_classes_with_what_their_pods_use_together(kubeconfig: Path) -> None:
 
 def test_a_cluster_without_metrics_is_told_in_kubectls_words(kubeconfig: Path) -> None:
     """Nothing is served for that namespace, as nothing is on a cluster without a metrics server."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kubeqos.cli.main", "top", "pods", "-n", "bare"],
-        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = commands.run("top", "pods", "-n", "bare", env={**os.environ, "KUBECONFIG": str(kubeconfig)})
     first, *rest = done.stderr.splitlines()
     assert (done.returncode, done.stdout, first) == (1, "", "Error: Metrics API not available")
     assert rest[1] == "  nothing serves metrics.k8s.io there; `kubeqos top classes` counts class use without it"

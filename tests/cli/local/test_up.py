@@ -18,14 +18,13 @@ import pytest
 
 from kubeqos.client.light import LightApi
 from kubeqos.codec import decode_json
+from tests.shared import commands
 
 T = TypeVar("T", str, bytes)
 
 
 def kubeqos(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "kubeqos.cli.main", *words], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = commands.run(*words)
     if check:
         assert done.returncode == 0, done.stdout + done.stderr
     return done

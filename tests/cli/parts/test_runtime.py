@@ -18,6 +18,7 @@ from kubeqos.cri.client import CriClient
 from kubeqos.model.hardware.machinefile import machine_to_yaml
 from kubeqos.model.hardware.named import split80
 from tests.cri.pods import container, pod
+from tests.shared import commands
 
 CLASSES = """
 resources:
@@ -28,7 +29,7 @@ KUBEQOS = [sys.executable, "-m", "kubeqos.cli.main", "runtime"]
 
 
 def kubeqos(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*KUBEQOS, *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return commands.run("runtime", *arguments, timeout=60)
 
 
 @pytest.fixture(scope="module")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kubeqos.codec import decode_json, decode_yaml
+from tests.shared import commands
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def kubeqos(*words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kubeqos.cli.main", *words], input=text, capture_output=True, text=True, check=False
-    )
+def kubeqos(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return commands.run(*words, text=text)
 
 
 def answers(*files: str) -> dict[str, str]:
@@ -101,7 +99,7 @@ class TestWrongInput:
     @pytest.mark.parametrize(
         ("words", "text", "message"),
         [
-            (("check", "-f", "/does/not/exist"), None, "cannot read /does/not/exist: No such file or directory"),
+            (("check", "-f", "/does/not/exist"), "", "cannot read /does/not/exist: No such file or directory"),
             (("check", "-f", "-"), "a: [", "not valid YAML"),
             (("check", "-f", "-"), "just text", "a manifest must be an object"),
             (("check", "-f", "-"), "apiVersion: v1", "Object 'Kind' is missing"),
@@ -118,7 +116,7 @@ class TestWrongInput:
             (("classify", "-f", "-"), "kind: Pod\nspec: {containers: 5}", "not well-formed"),
         ],
     )
-    def test_is_said_in_a_line_or_two(self, words: tuple[str, ...], text: str | None, message: str) -> None:
+    def test_is_said_in_a_line_or_two(self, words: tuple[str, ...], text: str, message: str) -> None:
         done = kubeqos(*words, text=text)
         assert done.returncode == 1
         assert message in done.stderr

@@ -15,6 +15,7 @@ from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import NODES, PODS
 from tests.apiserver.live import LiveServer, live_server
 from tests.node.test_live import bound, until
+from tests.shared import commands
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,6 @@ topologyManagerPolicy: single-numa-node
 
 
 def test_a_mistake_is_one_clear_message(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "kubeqos.cli.main", "node", "--root-dir", str(tmp_path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = commands.run("node", "--root-dir", str(tmp_path))
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stderr.startswith("Error: node configuration: say where containers run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -82,7 +83,8 @@ class ApiServer:
         self.store = store
         self.pki = pki
         self.chain = Chain(store, settings.gates, settings.checks, settings.service_range)
-        self.core = Core(store, self.chain, catalog=self.chain.catalog)
+        self.decisions = DecisionKeeper(store, self.chain, settings.data_dir / "decisions.db", time.time)
+        self.core = Core(store, self.chain, catalog=self.chain.catalog, on_evicted=self.decisions.evicted)
         signer = TokenSigner(pki.token_key(), self.core.clock, stored_as(store))
         sources: list[StaticTokens | TokenSigner] = [signer]
         if settings.token_file:
@@ -97,8 +99,6 @@ class ApiServer:
         self.metrics = Metrics()
         self.health = Health()
         self.health.checks["etcd"] = lambda: str(store.failure) if store.failure else None
-        self.decisions = DecisionKeeper(store, self.chain, settings.data_dir / "decisions.db", self.core.clock)
-        self.core.on_evicted = self.decisions.evicted
         self.audit = Audit(settings.data_dir / "audit.log") if settings.audit else None
         self.application = Application(
             Handlers(self.core, self.access, self.watching, self.subresources, hooks_of(self.core, self.chain)),

@@ -50,9 +50,9 @@ class Node:
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[CoreKeeper]:
         config = read_configuration(self.folder / "node.yaml", "n1")
-        keeper = make_keeper(config, load_machine("laptop8"), Host(self.folder, version=V2), None, lambda: None)
+        host = Host(self.folder, version=V2)
+        keeper = make_keeper(config, load_machine("laptop8"), host, None, self.update, lambda: None)
         object.__setattr__(keeper.parts, "pods", self.pods)
-        keeper.runtime.update = self.update
         self.keeper = keeper
         task = asyncio.create_task(keeper.run())
         keeper.synchronize(list(self.sandboxes.values()), list(self.containers.values()))

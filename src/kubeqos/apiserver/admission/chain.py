@@ -100,8 +100,7 @@ class Chain:
 
     def _load(self) -> None:
         """Derive everything from the store, at start and when writes that were already followed have failed."""
-        self.ledger = QuotaLedger()
-        self.ledger.expired = self._expired
+        self.ledger = QuotaLedger(self._expired)
         self._limits: dict[str, dict[str, Limits]] = {}
         self._priorities: dict[str, JsonObject] = {}
         self._compiled_priorities = PriorityClasses()

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kubeqos.cri.enforcing.host import V1, cgroup_version, write_lines
+from kubeqos.cri.enforcing.host import V1, Host, cgroup_version, write_lines
 from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
 from kubeqos.rules.qos.unitproperties import Properties, translated, unit_of
@@ -164,6 +164,14 @@ class Systemd:
                 del self._waiting[job]
         if result != "done":
             raise SystemdError(f"systemd ended {job} with {result!r}", f"{NAME}.JobFailed")
+
+
+async def keep_informed(host: Host, again: Callable[[], Awaitable[None]]) -> None:
+    """Let systemd, where it has the cgroups, know what classes set in its units; `again` sets it after a reload."""
+    if is_systemds(host.cgroup_root):
+        units = UnitValues(Systemd(), host.cgroup_root)
+        host.written = units.note
+        await units.run(again)
 
 
 class UnitValues:

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.podcgroups import PodCgroups
-from kubeqos.cri.enforcing.systemd import Systemd, UnitValues, is_systemds
+from kubeqos.cri.enforcing.systemd import keep_informed
 from kubeqos.cri.providers.catalog import Catalog, Machine, nobody
 from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.protocol import Sample
@@ -83,7 +83,8 @@ class Relay:
         runtime = CriClient(f"unix://{settings.runtime}")
         pods = PodCgroups(settings.machine.host)
         relay = cls(settings, Keeper(catalog, _holders_of(loaded.data), checkpoint, runtime, pods))
-        relay._background = [asyncio.create_task(work) for work in (relay._restore(), relay._tend(), relay._inform())]
+        informing = keep_informed(settings.machine.host, relay.keeper.enforce_all)
+        relay._background = [asyncio.create_task(work) for work in (relay._restore(), relay._tend(), informing)]
         await relay._listen()
         return relay
 
@@ -130,14 +131,6 @@ class Relay:
                     await self.reload()
             except KubeqosError as error:
                 log.error("configuration unchanged", error=" ".join(error.lines()))
-
-    async def _inform(self) -> None:
-        """Let systemd know what classes set in its units, and set it again where a reload took it back."""
-        host = self.settings.machine.host
-        if is_systemds(host.cgroup_root):
-            units = UnitValues(Systemd(), host.cgroup_root)
-            host.written = units.note
-            await units.run(self.keeper.enforce_all)
 
     async def _look_after(self) -> None:
         self.settings.machine.resctrl_kernel.tick()

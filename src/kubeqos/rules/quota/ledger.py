@@ -154,10 +154,10 @@ class QuotaLedger:
 
     __slots__ = ("_namespaces", "expired")
 
-    def __init__(self) -> None:
+    def __init__(self, expired: set[str] | None = None) -> None:
+        """`expired`: uids of pods that outlived their grace period; the owner drops a uid when the pod is gone."""
         self._namespaces: dict[str, dict[str, Quota]] = {}
-        self.expired: set[str] = set()
-        """Uids of pods that outlived their grace period; the owner drops a uid when the pod is gone."""
+        self.expired = set() if expired is None else expired
 
     def quotas(self, namespace: str) -> Sequence[Quota]:
         """The quotas of a namespace, by name."""

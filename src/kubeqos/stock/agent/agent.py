@@ -15,7 +15,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from kubeqos.client import Api
-from kubeqos.cri.enforcing.systemd import Systemd, UnitValues, is_systemds
+from kubeqos.cri.enforcing.systemd import keep_informed
 from kubeqos.cri.providers.catalog import Machine
 from kubeqos.cri.providers.reading import read_catalog
 from kubeqos.errors import KubeqosError
@@ -28,6 +28,7 @@ from kubeqos.stock.agent.report import Reporter, cores_told, status_of
 from kubeqos.stock.cores.assembly import KUBELET_DIR, is_empty, make_keeper, read_configuration, refuse_kubelet
 from kubeqos.stock.cores.dra import DraDriver
 from kubeqos.stock.cores.keeper import CoreKeeper
+from kubeqos.stock.cores.nriruntime import Update
 
 TEND_SECONDS, COMPARE_SECONDS = 1.0, 10.0
 log = logger("kubeqos.agent")
@@ -70,19 +71,20 @@ class StockAgent:
             log.warning("a resource is not offered", reason=trouble)
         catalog.install()
         reporter = Reporter(api, settings.node, lambda before, now: agent.told(before, now))
-        cores = cls._cores(api, settings, reporter.changed)
+        # The keeper of cores changes containers through the plugin, and the plugin asks the keeper: it is made last.
+        cores = cls._cores(api, settings, lambda updates: hooks.update(updates), reporter.changed)
         hooks = ClassHooks(catalog, settings.machine.host, reporter.broken, reporter.changed, cores)
         agent = cls(api, hooks, reporter, settings, troubles)
         return agent
 
     @staticmethod
-    def _cores(api: Api, settings: Settings, changed: Callable[[], None]) -> CoreKeeper | None:
+    def _cores(api: Api, settings: Settings, update: Update, changed: Callable[[], None]) -> CoreKeeper | None:
         if settings.cores is None or is_empty(settings.cores):
             return None
         config = read_configuration(settings.cores, settings.node)
         refuse_kubelet(settings.kubelet)
         hardware = settings.hardware or read_machine(Path("/sys"), name=settings.node)
-        return make_keeper(config, hardware, settings.machine.host, api, changed)
+        return make_keeper(config, hardware, settings.machine.host, api, update, changed)
 
     def told(self, before: dict[str, Any] | None, now: float) -> dict[str, Any]:
         """What the node's NodeQOS is to say."""
@@ -101,19 +103,11 @@ class StockAgent:
             tasks.create_task(serve(self.hooks, self._settings.nri))
             tasks.create_task(self._tend(TEND_SECONDS, self.hooks.tend))
             tasks.create_task(self._tend(COMPARE_SECONDS, self.hooks.put_right))
-            tasks.create_task(self._inform())
+            tasks.create_task(keep_informed(self._settings.machine.host, self.hooks.enforce_all))
             await self.hooks.synchronized.wait()
             if cores is not None:
                 await cores.ready.wait()
             tasks.create_task(self.reporter.run())
-
-    async def _inform(self) -> None:
-        """Let systemd know what classes set in its units, and set it again where a reload took it back."""
-        host = self._settings.machine.host
-        if is_systemds(host.cgroup_root):
-            units = UnitValues(Systemd(), host.cgroup_root)
-            host.written = units.note
-            await units.run(self.hooks.enforce_all)
 
     @staticmethod
     async def _tend(period_seconds: float, look: Callable[[], Awaitable[None]]) -> None:

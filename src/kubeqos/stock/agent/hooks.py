@@ -70,8 +70,6 @@ class ClassHooks(Plugin):
         """`cores` is asked, too, on nodes that hand out cores."""
         super().__init__(PLUGIN, INDEX)
         self.cores = cores
-        if cores is not None:
-            cores.runtime.update = self.update
         self.catalog = catalog
         self.holders = ClassHolders()
         self._host = host

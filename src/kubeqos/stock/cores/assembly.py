@@ -24,7 +24,7 @@ from kubeqos.node.config.plugins import plugin_managers
 from kubeqos.node.runtime.executor import no_claims
 from kubeqos.stock.cores.dra import stock_claims
 from kubeqos.stock.cores.keeper import CoreKeeper
-from kubeqos.stock.cores.nriruntime import NriRuntime
+from kubeqos.stock.cores.nriruntime import NriRuntime, Update
 from kubeqos.stock.cores.pods import PodTable
 
 COMPONENT = "kubeqos-agent"
@@ -70,7 +70,12 @@ def refuse_kubelet(folder: Path) -> None:
 
 
 def make_keeper(
-    config: NodeConfiguration, machine: Machine, host: Host, api: Api | None, changed: Callable[[], None]
+    config: NodeConfiguration,
+    machine: Machine,
+    host: Host,
+    api: Api | None,
+    update: Update,
+    changed: Callable[[], None],
 ) -> CoreKeeper:
     """Everything about cores on one node; without an API server its pods are those that this process sets."""
     refuse_machine(config, machine)
@@ -87,7 +92,7 @@ def make_keeper(
         cci=configured.cci_settings(config),
     )
     table = PodTable(takes_claims=plugins.cci is not None)
-    runtime = NriRuntime(table)
+    runtime = NriRuntime(table, update)
     claims = stock_claims(api, machine) if api is not None and plugins.cci is not None else no_claims
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     parts = assemble(settings, runtime, machine, Hosting(api=api), events=events, plugins=plugins, claims=claims)

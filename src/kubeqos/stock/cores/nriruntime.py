@@ -73,10 +73,10 @@ class NriRuntime(Runtime):
 
     endpoint = "NRI"
 
-    def __init__(self, table: PodTable) -> None:
+    def __init__(self, table: PodTable, update: Update) -> None:
+        """`update` changes running containers; it fails while the plugin is not registered."""
         self._table = table
-        self.update: Update | None = None
-        """How running containers are changed; the plugin says so when it is made."""
+        self._change = update
 
     async def call(
         self, method: Method[Request, Response], request: Request, *, timeout: float | None = None
@@ -97,11 +97,9 @@ class NriRuntime(Runtime):
         wanted = nri.ContainerUpdate(container_id=request.container_id)
         wanted.linux.resources.CopyFrom(nri_resources(request.linux))
         name = UPDATE_CONTAINER_RESOURCES.name
-        if self.update is None:
-            raise self._error(name, Code.UNAVAILABLE, "not registered at the runtime yet")
         try:
             async with asyncio.timeout(UPDATE_SECONDS):
-                failed = await self.update([wanted])
+                failed = await self._change([wanted])
         except (NriCallError, TimeoutError) as error:
             why = str(error) or f"no answer within {UPDATE_SECONDS:g} s"
             raise self._error(name, Code.UNAVAILABLE, why) from error

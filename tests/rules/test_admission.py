@@ -198,6 +198,29 @@ def test_a_resize_changes_resources_and_nothing_else() -> None:
     assert after == {**before, "spec": {**before["spec"], "containers": [{**kept, "resources": resources}]}}
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"cpu": "2", "memory": "1Gi"}, ""),
+        ({"cpu": "2001m"}, "node didn't have enough allocatable resources: cpu, requested: 2001, allocatable: 2000"),
+        (
+            {"cpu": "3", "memory": "2Gi"},
+            "node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000; "
+            "memory, requested: 2147483648, allocatable: 1073741824",
+        ),
+    ],
+)
+def test_a_resize_beyond_all_that_the_node_has_is_refused(asked: dict[str, str], said: str) -> None:
+    cluster = Offline()
+    room = {"allocatable": {"cpu": "2", "memory": "1Gi"}}
+    node = stored(cluster, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+    assert cluster.update({**node, "status": room}, "nodes", subresource="status").ok
+    before = stored(cluster, pod("p", container(requests={"cpu": "1", "memory": "1Mi"}), nodeName="n1"))
+    wanted = {**before, "spec": {**before["spec"], "containers": [container(requests={"memory": "1Mi", **asked})]}}
+    answer = cluster.update(wanted, "pods", subresource="resize")
+    assert answer.ok if not said else why(answer) == f'pods "p" is forbidden: {said}'
+
+
 def test_a_service_that_changes_its_type_loses_what_only_the_old_type_needed() -> None:
     cluster = Offline()
     spec = {"type": "LoadBalancer", "ports": [{"port": 80}], "selector": {"a": "b"}}

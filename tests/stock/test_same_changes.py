@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
 
-from tests.stock.changes import KINDS, VERSIONS, Change, Changer, Obj
+from tests.stock.changes import KINDS, MERGE, STRATEGIC, VERSIONS, Change, Changer, Obj
 from tests.stock.needs import needs_stock
 from tests.stock.pair import Ours, Stock, both_servers, comparable, differences
 
@@ -117,3 +118,43 @@ def test_both_say_and_hold_the_same(servers: tuple[Stock, Ours], plural: str) ->
         story.go_through(Changer(plural, SEED + number).changes(CHANGES))
         wrong += story.wrong
     assert not wrong, f"{len(wrong)} of {CHANGES * len(BODIES[plural])} differ:\n" + "\n".join(wrong[:40])
+
+
+SMALL = {"cpu": "1", "memory": "1Gi", "pods": "10"}
+RESIZES: list[tuple[Obj, int]] = [
+    ({"requests": {"cpu": "1"}}, 200),
+    ({"requests": {"cpu": "1001m"}, "limits": {"cpu": "8"}}, 403),
+    ({"requests": {"memory": "2Gi"}, "limits": {"memory": "4Gi"}}, 403),
+    ({"requests": {"cpu": "4", "memory": "2Gi"}, "limits": {"cpu": "8", "memory": "4Gi"}}, 403),
+    ({"limits": {"memory": "64Gi"}}, 200),
+]
+
+
+def their_node_is_seen(stock: Stock, path: str, patch: Obj, code: int) -> None:
+    """A real server follows its own nodes with a delay: it is asked in vain until it knows the last one."""
+    deadline = time.monotonic() + 60
+    while stock.call("PATCH", f"{path}?dryRun=All", patch, STRATEGIC)[0] != code and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+def test_both_refuse_a_resize_that_no_pod_of_the_node_could_have(servers: tuple[Stock, Ours]) -> None:
+    """Also in the same words: a node is not asked for more than all that it has."""
+    burstable = {
+        **SIZED,
+        "resources": {"requests": {"cpu": "200m", "memory": "1Mi"}, "limits": SIZED["resources"]["limits"]},
+    }
+    pods, labels = "/api/v1/namespaces/default/pods", {"kubernetes.io/os": "windows"}
+    for name, more in (("small", {}), ("windows", {"labels": labels})):
+        for server in servers:
+            server.call("POST", "/api/v1/nodes", {"metadata": {"name": name, **more}})
+            room = {"status": {"capacity": SMALL, "allocatable": SMALL}}
+            assert server.call("PATCH", f"/api/v1/nodes/{name}/status", room, MERGE)[0] == 200
+            spec = {"containers": [burstable], "nodeName": name}
+            assert server.call("POST", pods, {"metadata": {"name": f"on-{name}"}, "spec": spec})[0] == 201
+    cases = [("small", *one) for one in RESIZES] + [("windows", {"requests": {"cpu": "300m"}}, 403)]
+    for name, resources, code in cases:
+        patch = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+        their_node_is_seen(servers[0], f"{pods}/on-{name}/resize", patch, code)
+        theirs, ours = (server.call("PATCH", f"{pods}/on-{name}/resize", patch, STRATEGIC) for server in servers)
+        assert list(differences(comparable(theirs)[1], comparable(ours)[1])) == [], resources
+        assert (theirs[0], ours[0], ours[1].get("message")) == (code, code, theirs[1].get("message"))

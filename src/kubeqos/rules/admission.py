@@ -16,6 +16,7 @@ from typing import Literal
 from kubeqos import gates
 from kubeqos.model.annotations.wellknown import RUNTIME_HANDLER_ANNOTATION
 from kubeqos.model.objects import PodView
+from kubeqos.model.quantity import Quantity
 from kubeqos.model.text.gotext import quote
 from kubeqos.rules import limits, quota
 from kubeqos.rules.defaulting.defaults import add_default_tolerations, apply_defaults, prepare_create
@@ -30,6 +31,7 @@ from kubeqos.rules.qos.classes import (
     translate_annotations,
 )
 from kubeqos.rules.qos.classfields import class_fields, parts_of_status, status_tells_classes
+from kubeqos.rules.qos.podqos import effective_requests
 from kubeqos.rules.qos.restoredclasses import restored
 from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
@@ -332,11 +334,27 @@ def resize_only(work: Work) -> RequestRefused | None:
     return None
 
 
-def resize_needs_node(work: Work) -> RequestRefused | None:
+def resize_fits_node(work: Work) -> RequestRefused | None:
+    """What no pod on the node could ever have is refused at once (Kubernetes' PodResizeValidator)."""
     spec = work.new.get("spec") or {}
     node = spec.get("nodeName")
-    if node and node not in work.around.nodes and spec != (work.request.old or {}).get("spec"):
+    if not node or spec == (work.request.old or {}).get("spec"):
+        return None
+    room = work.around.nodes.get(node)
+    if room is None:
         return refuse(work.request, f'node "{node}" not found')
+    if room.os not in ("", "linux"):
+        why = f'pod resize is only supported on linux nodes, node "{node}" is "{room.os}"'
+        return refuse(work.request, why, causes=[{"reason": "UnsupportedPlatform"}])
+    wanted = effective_requests(PodView.of(work.new).spec)
+    short = []
+    for name, has, unit in (("cpu", room.cpu, Quantity.milli), ("memory", room.memory, Quantity.value)):
+        asked, there = wanted.get(name, Quantity.ZERO), Quantity.parse(has)
+        if asked > there:
+            short.append(f"{name}, requested: {unit(asked)}, allocatable: {unit(there)}")
+    if short:
+        why = f"node didn't have enough allocatable resources: {'; '.join(short)}"
+        return refuse(work.request, why, causes=[{"reason": "NodeCapacity"}])
     return None
 
 
@@ -434,7 +452,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
 _VALIDATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.CREATE, "pods", ""): (runtime_overhead, strict_class_names, class_namespaces, limit_bounds),
     (Operation.UPDATE, "pods", ""): (class_annotations_stay,),
-    (Operation.UPDATE, "pods", "resize"): (resize_needs_node, class_namespaces, count_until_told, limit_bounds),
+    (Operation.UPDATE, "pods", "resize"): (resize_fits_node, class_namespaces, count_until_told, limit_bounds),
     (Operation.CREATE, "persistentvolumeclaims", ""): (claim_bounds,),
     (Operation.UPDATE, "persistentvolumeclaims", ""): (claim_bounds,),
     (Operation.CREATE, "priorityclasses.scheduling.k8s.io", ""): (one_global_default,),

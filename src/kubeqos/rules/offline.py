@@ -21,7 +21,7 @@ from kubeqos.rules.admission import admit
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
 from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
-from kubeqos.rules.requests import DEFAULT_GATES, Admitted, ClusterFacts, Operation, Request, RequestRefused
+from kubeqos.rules.requests import DEFAULT_GATES, Admitted, ClusterFacts, NodeRoom, Operation, Request, RequestRefused
 
 Raw = dict[str, Any]
 Key = tuple[str, str, str]
@@ -169,7 +169,7 @@ class Offline:
             priorities=self._priorities,
             quotas=self.ledger.quotas(namespace),
             gates=self.gates,
-            nodes={name for resource, _, name in self.objects if resource == "nodes"},
+            nodes={key[2]: NodeRoom.of(raw) for key, raw in self.objects.items() if key[0] == "nodes"},
         )
 
     def _phase(self, namespace: str) -> str | None:

@@ -80,6 +80,20 @@ Check = Callable[[Request, Raw, Lookup], Sequence[FieldError]]
 nothing to say about a new pod without claims and annotations, so that such pods need not be shown to it."""
 
 
+class NodeRoom(msgspec.Struct, frozen=True):
+    """What a resize of a pod must fit into: a node's allocatable amounts as they are written, and its system."""
+
+    cpu: str = "0"
+    memory: str = "0"
+    os: str = ""
+
+    @staticmethod
+    def of(node: Raw) -> NodeRoom:
+        has = (node.get("status") or {}).get("allocatable") or {}
+        labels = (node.get("metadata") or {}).get("labels") or {}
+        return NodeRoom(has.get("cpu", "0"), has.get("memory", "0"), labels.get("kubernetes.io/os", ""))
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
     """What the rules need to know beside the object. Compiled parts are kept per revision by the caller."""
@@ -94,7 +108,7 @@ class ClusterFacts:
     """QoS-class resources that nodes offer to containers; pod-wide requests of them are defaults for containers."""
     class_objects: ClassObjects = NO_OBJECTS
     """What the administrator's QOSClass objects add to the official names, and for whom each class is."""
-    nodes: Collection[str] = ()
+    nodes: Mapping[str, NodeRoom] = field(default_factory=dict)
     expired: Collection[str] = ()
     """Uids of pods whose grace period is over although they still exist: they are no longer charged."""
     runtime_classes: Mapping[str, Raw] | None = None

@@ -257,9 +257,13 @@ async def decisions(api: TransportApi, space: str, name: str, kind: type[Any]) -
     return [one for one in (await record(api, space, name)).decisions if isinstance(one, kind)]
 
 
+ROOM = {"cpu": "4", "memory": "8Gi"}
+
+
 async def test_a_resize_is_told_with_what_was_and_what_is_asked(api: TransportApi) -> None:
     space = await namespace(api, "resizes")
-    await api.create(resource_named("Node"), {"metadata": {"name": "worker"}})
+    node = await api.create(resource_named("Node"), {"metadata": {"name": "worker"}})
+    await api.update(resource_named("Node"), {**node, "status": {"allocatable": ROOM}}, subresource="status")
     await bound(api, space, "web")
     asked = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}]}}
     await api.patch(PODS, "web", asked, space, type=PatchType.STRATEGIC, subresource="resize")

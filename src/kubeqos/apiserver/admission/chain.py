@@ -34,7 +34,7 @@ from kubeqos.rules.qos.classobjects import (
     ClassObjects,
 )
 from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
-from kubeqos.rules.requests import Admitted, Check, ClusterFacts, Operation, Request, RequestRefused
+from kubeqos.rules.requests import Admitted, Check, ClusterFacts, NodeRoom, Operation, Request, RequestRefused
 from kubeqos.rules.services.addresses import DEFAULT_RANGE, ServiceAddresses
 from kubeqos.store import Store, StoreError
 from kubeqos.web.status import ApiError
@@ -111,6 +111,7 @@ class Chain:
         self.catalog.clear()
         self._addresses = ServiceAddresses(self._service_range)
         self._offers: dict[str, frozenset[str]] = {}
+        self._rooms: dict[str, NodeRoom] = {}
         self._container_level: frozenset[str] = frozenset(WELL_KNOWN)
         self._followed += 1
         for kind in _FOLLOWED.values():
@@ -189,7 +190,7 @@ class Chain:
             quotas=self.ledger.quotas(request.namespace) if request.namespace else (),
             gates=self._gates,
             container_level=self._container_level,
-            nodes=self._offers,
+            nodes=self._rooms,
             expired=self.ledger.expired,
             runtime_classes=self._runtime_classes,
             class_objects=self._class_objects,
@@ -213,6 +214,7 @@ class Chain:
             self._limits.get(request.namespace, {}).pop(request.name, None)
         elif kind is _NODE:
             self._offers.pop(request.name, None)
+            self._rooms.pop(request.name, None)
             self._followed += 1
         elif kind is _SERVICE:
             self._addresses.drop((request.namespace, request.name))
@@ -250,6 +252,7 @@ class Chain:
         elif kind is _NODE:
             offered = ((obj.get("status") or {}).get("qosResources") or {}).get("containerQoSResources") or ()
             offer = frozenset(str(resource.get("name", "")) for resource in offered)
+            self._rooms[name] = NodeRoom.of(obj)
             if self._offers.get(name) != offer:
                 self._offers[name] = offer
                 self._followed += 1

@@ -31,14 +31,17 @@ def ordered(kind: Kind, obj: JsonObject, version: str | None) -> JsonObject:
 def renderer(kind: Kind, obj: JsonObject) -> Render:
     """Encode once; the returned function only inserts the revision."""
     head = kind.head
-    encode = encode_json_as_go if kind.kind in COMPARED else encode_json
-    tail = encode(ordered(kind, obj, ""))[len(head) :]
+    tail = _encoder(kind)(ordered(kind, obj, ""))[len(head) :]
     return lambda revision: b"%b%d%b" % (head, revision, tail)
 
 
 def unversioned(kind: Kind, obj: JsonObject) -> bytes:
     """An object that was not stored (dry run of a create)."""
-    return encode_json(ordered(kind, obj, None))
+    return _encoder(kind)(ordered(kind, obj, None))
+
+
+def _encoder(kind: Kind) -> Callable[[JsonObject], bytes]:
+    return encode_json_as_go if kind.kind in COMPARED else encode_json
 
 
 def shown(kind: Kind, value: bytes) -> bytes:

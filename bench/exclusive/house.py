@@ -40,14 +40,11 @@ roles:
 advisor: {policy: fixed}
 """
 SMALL_CPU_CONFIG = """
-pools:
-  online: {size: 1}
 roles:
-  web: {pool: online}
   pinned: {dedicated: true}
 advisor: {policy: fixed}
 """
-"""For two CPUs: a pod that owns one comes when the pool is empty, and keeps it so."""
+"""For two CPUs: one can be somebody's own, and all others share what is left."""
 HERE = ""
 
 
@@ -86,7 +83,6 @@ REAL: Mapping[str, NodeKind] = {
         {"profile": "qrm", "qos-resource-plugins": "cpu"},
         ("cpu",),
         SMALL_CPU_CONFIG,
-        {"online": range(2)},
     ),
     "real-cci": NodeKind("cci", HERE, {"profile": "cci"}),
 }

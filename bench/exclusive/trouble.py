@@ -70,9 +70,9 @@ class Troublemaker:
         self.tally.troubles[what] = self.tally.troubles.get(what, 0) + 1
 
     async def resize(self) -> None:
-        node = self.rng.choice(self.house.of_profile("qrm"))
+        node, kind = self.rng.choice([(name, kind) for name, kind in self.house.nodes.items() if kind.pools])
         request = pb.SetPoolsRequest()
-        for pool, sizes in self.house.nodes[node].pools.items():
+        for pool, sizes in kind.pools.items():
             request.pools[pool].count = self.rng.choice(sizes)
         channel = dial(self.house.cpu_socket(node))
         try:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.cri.containerd import missing
 from tests.scenarios.terminal import ROOT, environment
 
 
@@ -27,3 +28,4 @@ def test_no_owned_core_is_shared_whoever_dies_forgets_or_lies() -> None:
         "ok      no two containers ever shared a core that one of them owns, and no promise was unpinned\n"
         in done.stdout
     )
+    assert missing() or all(f"\n{node} " in done.stdout for node in ("real-qrm", "real-cci")), "the kernel's sets too"

@@ -14,13 +14,16 @@ from kubeqos.cci.answers import MOST_WORDS, Lie, refused, verified
 from kubeqos.cci.builtin.hpc import Hpc
 from kubeqos.cci.builtin.power import Power
 from kubeqos.cci.builtin.reference import Reference
+from kubeqos.cci.drivers import PLUGIN_TYPE, VERSIONS, WAY_KEY
+from kubeqos.cci.drivers import Driver as Registered
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.proto import ccistate_pb2 as state_pb
 from kubeqos.cci.sdk import Servicer
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.plugins.proto import pluginregistration_pb2 as registration_pb
-from kubeqos.plugins.registration import info_wrong
+from kubeqos.plugins.registration import Plugin, info_wrong
+from kubeqos.topology.claims.choosing import WAYS
 from kubeqos.topology.claims.parameters import Parameters, parse_handle
 from tests.cci.world import cores, cpus
 from tests.shared.messages import filled
@@ -81,6 +84,15 @@ def test_whatever_is_in_any_field_of_an_admission(sent: pb.AdmitResponse, claim:
 @given(filled(registration_pb.PluginInfo))
 def test_whatever_a_driver_says_of_itself(sent: Any) -> None:
     assert info_wrong(sent).isprintable(), "empty, or words for a log"
+
+
+@given(st.dictionaries(st.text() | st.just(WAY_KEY), st.text() | st.binary() | st.sampled_from(WAYS)))
+def test_whatever_a_driver_says_of_how_it_chooses(said: dict[str, Any]) -> None:
+    """It is published for schedulers to decide by: one of the ways that they know, or nothing."""
+    plugin = Plugin(PLUGIN_TYPE, "d.example.com", Path("/nowhere"), VERSIONS, Path("/nowhere"))
+    driver = Registered(plugin, VERSIONS[0], None)  # type: ignore[arg-type]
+    driver.hear(said)
+    assert driver.way == (said[WAY_KEY] if said.get(WAY_KEY) in WAYS else "")
 
 
 @given(admissions(), st.sampled_from(CLAIMS), st.sampled_from(["0-7", "0-3", "1,4-6"]))

@@ -23,7 +23,7 @@ from tests.topology.strategies import machines
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz/-", min_size=1, max_size=12)
 CPUS = st.sets(st.integers(0, 200), max_size=8).map(CpuSet.from_ids)
 NODES = st.sets(st.integers(0, 63), max_size=3).map(NumaSet.from_ids)
-HOLDINGS = st.builds(Holding, CPUS, st.booleans(), NODES)
+HOLDINGS = st.builds(Holding, CPUS, st.booleans(), NODES, st.text(max_size=5), CPUS)
 
 
 def cpus(text: str) -> CpuSet:

@@ -94,6 +94,7 @@ def _cpus(pod: PodView, node: dict[str, Any] | None) -> list[dict[str, Any]]:
             "exclusive": held.exclusive,
             "mems": str(held.mems),
             "partition": held.partition,
+            "idle": str(held.idle),
         }
         for name, held in decode_assignments(published).containers.items()
         if name.startswith(home)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from kubeqos.cci.manager import CciManager
 from kubeqos.cli.inspect.classes import summed
 from kubeqos.cli.inspect.describe import node_text
 from kubeqos.cli.inspect.why import as_text
+from kubeqos.model.annotations.published import Kept
+from kubeqos.model.hardware.named import kep80
 from kubeqos.model.objects import NodeView, PodView
+from kubeqos.node.api.nodestatus import map_annotations
+from kubeqos.plugins.managers import Grant
+from kubeqos.topology.alignment.hints import ANYWHERE
 from kubeqos.views.usage import class_use, holders
 from kubeqos.views.why import story
+from tests.cci.test_properties import Direct
+from tests.cci.world import exclusive
+from tests.cci.world import pod as claiming
 
 NODE: dict[str, Any] = {
     "metadata": {"name": "n1"},
@@ -63,6 +73,18 @@ def test_why_tells_what_classes_count_against_and_what_the_runtime_gave() -> Non
         "  default    main: blockio=slow, by the runtime; counts against nothing",
         "  default    main: numa=<system default>, by the runtime; counts against nothing",
     ]
+
+
+async def test_why_tells_which_of_its_own_cpus_a_container_runs_on(tmp_path: Path) -> None:
+    """Three threads of a claim own two cores: the fourth is nobody's."""
+    manager = CciManager(kep80(), tmp_path)
+    Direct(manager, kep80())
+    owner = claiming("owner", exclusive(3))
+    [(ref, _)] = owner.containers()
+    assert isinstance(await manager.allocate(owner, ref, ANYWHERE), Grant)
+    shown = map_annotations(kep80(), [manager], [owner], Kept(), lambda _: Grant())
+    lines = as_text(story(owner.raw, [], {"metadata": {"name": "n1", "annotations": shown}})).splitlines()
+    assert "  cpus       main: 0-3 (its own; nobody runs on 3)" in lines
 
 
 def test_who_holds_a_class_and_how_he_stands_to_it() -> None:

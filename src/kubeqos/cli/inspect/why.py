@@ -103,6 +103,7 @@ def as_text(facts: dict[str, Any]) -> str:
     lines += decided.on_node(facts)
     for held in facts["cpus"]:
         own = "its own" if held["exclusive"] else "shared"
+        own += f"; nobody runs on {held['idle']}" if held["idle"] else ""
         if held["partition"]:
             own += "; a partition" if held["partition"] == "root" else f"; no partition: {held['partition']}"
         memory = f", memory of NUMA {held['mems']}" if held["mems"] else ""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.errors import InputError
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION
-from kubeqos.model.cpuset import NO_NUMA, CpuSet, NumaSet
+from kubeqos.model.cpuset import NO_CPUS, NO_NUMA, CpuSet, NumaSet
 from kubeqos.model.hardware.machinefile import machine_from_dict, machine_to_dict
 from kubeqos.model.machine import Machine
 
@@ -33,6 +33,8 @@ class Holding:
     mems: NumaSet = NO_NUMA
     partition: str = ""
     """Of CPUs of its own: `root` where the kernel keeps everybody else away, else why it does not; empty if unknown."""
+    idle: CpuSet = NO_CPUS
+    """Of CPUs of its own: those on which nobody runs, siblings that a claim keeps idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ def assignments_to_dict(assignments: Assignments) -> dict[str, Any]:
             name: {"cpus": str(held.cpus), "exclusive": held.exclusive}
             | ({"mems": str(held.mems)} if held.mems else {})
             | ({"partition": held.partition} if held.partition else {})
+            | ({"idle": str(held.idle)} if held.idle else {})
             for name, held in sorted(assignments.containers.items())
         },
     } | ({"protected": protected} if protected else {})
@@ -126,6 +129,7 @@ def _holding(value: object, where: str) -> Holding:
         value.get("exclusive") is True,
         _ids(value.get("mems", ""), NumaSet.parse, f"{where}.mems"),
         str(value.get("partition", "")),
+        _ids(value.get("idle", ""), CpuSet.parse, f"{where}.idle"),
     )
 
 

@@ -246,7 +246,7 @@ def map_annotations(
                 mems = held.mems or NumaSet.parse(str(grant(ref).properties.get("cpuset_mems", "")))
                 if held.own:
                     partition = kept.partitions.get((pod.uid, ref.name), "")
-                    containers[f"{label}/{ref.name}"] = Holding(held.own, True, mems, partition)
+                    containers[f"{label}/{ref.name}"] = Holding(held.own, True, mems, partition, held.own - held.cpus)
                 if rest := held.cpus - held.own:
                     name = f"{label}/{ref.name}{SHARED_PART}" if held.own else f"{label}/{ref.name}"
                     containers[name] = Holding(rest, False, mems)

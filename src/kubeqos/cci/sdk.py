@@ -38,6 +38,7 @@ from kubeqos.cci.stateservice import SOCKET_NAME, read_state
 from kubeqos.errors import InputError, RemoteError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
+from kubeqos.plugins import DEFAULT_REGISTRY
 from kubeqos.plugins.health import health_service
 from kubeqos.plugins.registration import Introduction, keep_registered
 from kubeqos.plugins.sockets import services
@@ -46,7 +47,7 @@ from kubeqos.topology.claims.choosing import BY_ATTRIBUTES, by_attributes
 from kubeqos.topology.claims.document import Problem
 from kubeqos.topology.claims.parameters import CPU, DEVICE, MEMORY, Parameters, parse_handle
 
-REGISTRY = Path("/var/lib/kubelet/plugins_registry")
+REGISTRY = DEFAULT_REGISTRY
 RESTORE_SECONDS = 5.0
 
 log = logs.logger("kubeqos.cci.driver")

@@ -4,7 +4,12 @@ Holds both ends of the `pluginregistration` protocol (the watcher that the node 
 serve) and the contract of resource managers. It knows no particular plugin.
 """
 
+from pathlib import Path
 from typing import Final
 
 REGISTRY: Final = "plugins_registry"
 """The folder of a node in which plugins put their sockets, as a kubelet calls it."""
+STATE_DIR: Final = Path("/var/lib/kubeqos")
+"""Where a node keeps everything unless its owner says otherwise."""
+DEFAULT_REGISTRY: Final = STATE_DIR / REGISTRY
+"""Where plugins and drivers register then: what SDKs, commands and the node agent start from."""

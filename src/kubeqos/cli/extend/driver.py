@@ -9,8 +9,7 @@ from typing import Any
 import click
 
 from kubeqos.model.hardware.loading import load_machine
-
-DEFAULT_REGISTRY = Path("/var/lib/kubelet/plugins_registry")
+from kubeqos.plugins import DEFAULT_REGISTRY
 
 
 @click.group("driver")

@@ -14,8 +14,8 @@ from kubeqos.cluster.instance import Instance
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.loading import load_machine
+from kubeqos.plugins import DEFAULT_REGISTRY
 
-DEFAULT_REGISTRY = "/var/lib/kubelet/plugins_registry"
 CALL_SECONDS = 10.0
 Command = Callable[..., Any]
 

@@ -31,12 +31,12 @@ from kubeqos.model.reading import cpu_set
 from kubeqos.node.config import readers as read
 from kubeqos.node.config.checks import refuse_conflicts
 from kubeqos.node.config.readers import CpuPolicyOptions, TopologyOptions
+from kubeqos.plugins import REGISTRY, STATE_DIR
 from kubeqos.rules.qos.cgroups import MemoryPolicy
 from kubeqos.rules.qos.eviction import HARD_DEFAULTS, Ranking, Threshold, thresholds
 from kubeqos.topology.alignment.hints import Policy, Scope
 
 API_VERSION, KIND = "kubeqos.io/v1alpha1", "NodeConfiguration"
-STATE_DIR = Path("/var/lib/kubeqos")
 
 PROFILES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
@@ -197,7 +197,7 @@ class NodeConfiguration:
     housekeeping_interval: float = _setting("housekeepingInterval", 10.0, _period, "How often usage is looked at.")
     # Plugins; a folder that is not set lies in stateDir
     plugin_registration_dir: Path = _setting(
-        "pluginRegistrationDir", Path("plugins_registry"), _path, "Folder where plugins register."
+        "pluginRegistrationDir", Path(REGISTRY), _path, "Folder where plugins register."
     )
     qrm_plugin_dir: Path = _setting(
         "qosResourcePluginDir", Path("resource-plugins"), _path, "Folder of resource plugins (KEP-3461)."

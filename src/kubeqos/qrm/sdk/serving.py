@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from kubeqos import logs
 from kubeqos.checkpoint import Checkpoint
 from kubeqos.errors import ConfigurationError, RemoteError
+from kubeqos.plugins import DEFAULT_REGISTRY
 from kubeqos.plugins.health import health_service
 from kubeqos.plugins.registration import Introduction, keep_registered, retirement
 from kubeqos.plugins.sockets import call, dial, stamp
@@ -27,7 +28,6 @@ from kubeqos.qrm.sdk.servicer import Servicer
 
 log = logs.logger("kubeqos.plugin")
 
-DEFAULT_REGISTRY = Path("/var/lib/kubelet/plugins_registry")
 STATE_FORMAT = "kubeqos.qrm.plugin"
 REGISTER_SECONDS = 10.0
 LOOK_SECONDS = 0.5

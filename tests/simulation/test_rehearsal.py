@@ -16,7 +16,7 @@ from kubeqos.scheduler.reading.snapshot import snapshot
 from kubeqos.simulation.rehearsal import Rehearsed, rehearse_pods
 from kubeqos.views.fitting import claims_of, pods_of
 from kubeqos.views.pending import looked_at
-from tests.scheduler.test_claims import Node
+from tests.scheduler.reading.test_claims import Node
 
 
 def shape(cpu: str, priority: int = 0, **spec: Any) -> Shape:

@@ -22,6 +22,7 @@ from kubeqos.rules.taints import untolerated
 from kubeqos.scheduler.explaining import amount, class_holders, free_of, named, short_of
 from kubeqos.scheduler.reading.claims import Claimed
 from kubeqos.scheduler.reading.snapshot import shape_with_claims
+from kubeqos.scheduler.reading.storage import VolumeIndex
 
 Raw = dict[str, Any]
 _TRIED_NODES = 8
@@ -56,12 +57,14 @@ def _most_first(item: tuple[str, list[str]]) -> tuple[int, str]:
     return -len(item[1]), item[0]
 
 
-def remedies(cluster: Cluster, pod: Raw, claimed: Claimed | None = None) -> list[Remedy]:
+def remedies(
+    cluster: Cluster, pod: Raw, claimed: Claimed | None = None, volumes: VolumeIndex | None = None
+) -> list[Remedy]:
     """Changes of the pod or around it, each of which alone would let it run now."""
-    shape, _ = shape_with_claims(PodView.of(pod), claimed)
+    shape, _ = shape_with_claims(PodView.of(pod), claimed, volumes)
     if isinstance(Placer(cluster).place(shape), Placed):
         return []
-    verified: Verified = partial(_verified, cluster, claimed)
+    verified: Verified = partial(_verified, cluster, claimed, volumes)
     return [*_smaller(cluster, pod, shape, verified), *_elsewhere(pod, verified),
             *_tolerating(cluster, pod, shape, verified), *_freed(cluster, shape)]  # fmt: skip
 
@@ -70,8 +73,10 @@ Verified = Callable[[Raw, str], Iterator[Remedy]]
 """Tries a changed pod, and tells of the change if it helps."""
 
 
-def _verified(cluster: Cluster, claimed: Claimed | None, pod: Raw, change: str) -> Iterator[Remedy]:
-    shape, waits = shape_with_claims(PodView.of(pod), claimed)
+def _verified(
+    cluster: Cluster, claimed: Claimed | None, volumes: VolumeIndex | None, pod: Raw, change: str
+) -> Iterator[Remedy]:
+    shape, waits = shape_with_claims(PodView.of(pod), claimed, volumes)
     answer = None if waits else Placer(cluster).place(shape)
     if isinstance(answer, Placed):
         yield Remedy(change, answer.node)

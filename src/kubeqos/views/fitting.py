@@ -16,8 +16,10 @@ from kubeqos.model.objects import PodView
 from kubeqos.placement.growth.groups import Waiting
 from kubeqos.rules.priority import PriorityClasses, resolve_priority
 from kubeqos.rules.qos import podqos
+from kubeqos.rules.storage import ephemeral_claim
 from kubeqos.scheduler.reading.claims import CLAIM_KINDS, Claimed, claimed_in
 from kubeqos.scheduler.reading.snapshot import shape_with_claims
+from kubeqos.scheduler.reading.storage import CLAIMS, STORAGE_KINDS, VolumeIndex, think_of
 from kubeqos.simulation.rehearsal import Rehearsed
 
 MOST_REPLICAS = 10_000
@@ -29,16 +31,24 @@ def pods_of(
     priorities: Iterable[dict[str, Any]],
     namespace: str,
     claimed: Claimed | None = None,
+    volumes: VolumeIndex | None = None,
 ) -> list[Waiting]:
-    """Every pod that the manifests would make, with the priority classes and claims of the cluster and their own."""
+    """Every pod that the manifests would make, with the priority classes and claims of the cluster and their own.
+
+    `volumes` are those of the cluster; those of the manifests are added to them.
+    """
+    stored = [(one.kind, one.raw) for one in manifests if one.kind in STORAGE_KINDS]
+    if volumes is not None or stored:
+        volumes = VolumeIndex() if volumes is None else volumes
+        think_of(volumes, stored, namespace)
     with_own = {**(claimed or {}), **claims_of(manifests, namespace)}
     own = [manifest.raw for manifest in manifests if manifest.kind == "PriorityClass"]
     classes = PriorityClasses.of([*own, *priorities])
     return [
         pod
         for manifest in manifests
-        if manifest.kind not in ("PriorityClass", "Namespace", *CLAIM_KINDS)
-        for pod in _pods(manifest, classes, namespace, with_own)
+        if manifest.kind not in ("PriorityClass", "Namespace", *CLAIM_KINDS, *STORAGE_KINDS)
+        for pod in _pods(manifest, classes, namespace, with_own, volumes)
     ]
 
 
@@ -73,17 +83,31 @@ def pod_of(manifest: Manifest) -> PodView:
         raise InputError(f"{manifest.kind} {manifest.name!r} is not well-formed", where=manifest.source) from error
 
 
-def _pods(manifest: Manifest, classes: PriorityClasses, namespace: str, claimed: Claimed) -> Iterator[Waiting]:
+def _pods(
+    manifest: Manifest, classes: PriorityClasses, namespace: str, claimed: Claimed, volumes: VolumeIndex | None
+) -> Iterator[Waiting]:
     """The pods of one manifest, as many as it asks for."""
     view = pod_of(_with_priority(manifest, classes))
     home = str((manifest.raw.get("metadata") or {}).get("namespace") or namespace)
     labels = view.metadata.labels or _template(manifest).get("metadata", {}).get("labels") or {}
     raw_labels = {str(key): str(value) for key, value in labels.items()}
-    shape, waits = shape_with_claims(_placed_in(view, home, raw_labels), claimed)
+    placed = _placed_in(view, home, raw_labels)
+    if volumes is not None:
+        think_of(volumes, ((CLAIMS, raw) for raw in _ephemeral(placed)), home)
+    shape, waits = shape_with_claims(placed, claimed, volumes)
     count = _replicas(manifest)
     for number in range(1, count + 1):
         name = f"{home}/{manifest.name}" + (f"-{number}" if count > 1 else "")
         yield Waiting(f"new:{manifest.kind}:{name}", name, shape, waits)
+
+
+def _ephemeral(pod: PodView) -> Iterator[dict[str, Any]]:
+    """The claims that are made for a pod alone."""
+    for volume in pod.spec.volumes:
+        if (own := volume.get("ephemeral")) is not None:
+            name = ephemeral_claim(pod.metadata.name, volume.get("name", ""))
+            metadata = {"name": name, "ownerReferences": [{"uid": pod.metadata.uid}]}
+            yield {"metadata": metadata, "spec": (own.get("volumeClaimTemplate") or {}).get("spec") or {}}
 
 
 def _placed_in(view: PodView, namespace: str, labels: dict[str, str]) -> PodView:

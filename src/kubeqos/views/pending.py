@@ -12,6 +12,7 @@ from kubeqos.placement.shape import compile_shape
 from kubeqos.scheduler.explaining import nearest_misses
 from kubeqos.scheduler.reading.claims import Claimed
 from kubeqos.scheduler.reading.snapshot import shape_with_claims, snapshot
+from kubeqos.scheduler.reading.storage import VolumeIndex
 from kubeqos.simulation.quotaremedies import quota_remedies
 from kubeqos.simulation.remedies import refused_by, remedies
 
@@ -23,17 +24,28 @@ def looked_at(
     nodes: Iterable[dict[str, Any]],
     pods: Iterable[dict[str, Any]],
     claimed: Claimed | None = None,
+    volumes: VolumeIndex | None = None,
     *,
     fix: bool,
 ) -> dict[str, Any]:
-    """Reasons with their nodes, nearest misses and remedies. `claimed`: what its claims refer to (KEP-3675)."""
-    cluster, _ = snapshot(nodes, pods, claimed)
-    return looked_at_in(cluster, raw, claimed, fix=fix)
+    """Reasons with their nodes, nearest misses and remedies.
+
+    `claimed`: what its claims refer to (KEP-3675); `volumes`: volume claims and what they lead to.
+    """
+    cluster, _ = snapshot(nodes, pods, claimed, volumes)
+    return looked_at_in(cluster, raw, claimed, volumes, fix=fix)
 
 
-def looked_at_in(cluster: Cluster, raw: dict[str, Any], claimed: Claimed | None = None, *, fix: bool) -> dict[str, Any]:
+def looked_at_in(
+    cluster: Cluster,
+    raw: dict[str, Any],
+    claimed: Claimed | None = None,
+    volumes: VolumeIndex | None = None,
+    *,
+    fix: bool,
+) -> dict[str, Any]:
     """The same on a cluster that was taken in before, for many pods."""
-    shape, waits = shape_with_claims(PodView.of(raw), claimed)
+    shape, waits = shape_with_claims(PodView.of(raw), claimed, volumes)
     if waits:
         return {"waits": waits}
     answer = Placer(cluster).place(shape)
@@ -44,7 +56,8 @@ def looked_at_in(cluster: Cluster, raw: dict[str, Any], claimed: Claimed | None 
         "nearest": nearest_misses(cluster, shape),
     }
     if fix:
-        found["remedies"] = [{"change": one.change, "node": one.node} for one in remedies(cluster, raw, claimed)]
+        told = remedies(cluster, raw, claimed, volumes)
+        found["remedies"] = [{"change": one.change, "node": one.node} for one in told]
     return found
 
 

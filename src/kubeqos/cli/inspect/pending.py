@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kubeqos.cli.connection import Target
-from kubeqos.cli.rehearse.claimed import claimed_now
+from kubeqos.cli.rehearse.claimed import claimed_now, volumes_now
 from kubeqos.client.errors import ApiError
 from kubeqos.model.annotations.computepolicies import wanted_compute
 from kubeqos.model.objects import PodView
+from kubeqos.rules.storage import mounted_claims
 
 _SHOWN_NODES = 3
 
@@ -19,12 +20,14 @@ def looked_at(target: Target, raw: dict[str, Any], *, fix: bool) -> dict[str, An
 
     try:
         nodes, pods = target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods")
-        claimed = claimed_now(target) if wanted_compute(PodView.of(raw)) else None
+        view = PodView.of(raw)
+        claimed = claimed_now(target) if wanted_compute(view) else None
+        volumes = volumes_now(target) if any(mounted_claims(view)) else None
     except ApiError as error:
         if not error.forbidden:
             raise
         return {"leftOut": pending.UNREADABLE}
-    return pending.looked_at(raw, nodes, pods, claimed, fix=fix)
+    return pending.looked_at(raw, nodes, pods, claimed, volumes, fix=fix)
 
 
 def lines(facts: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The claims of a cluster, for whoever decides as its scheduler would (`simulate fit`, `why`)."""
+"""The claims and volumes of a cluster, for whoever decides as its scheduler would (`simulate fit`, `why`)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from kubeqos.cli.connection import Target
 from kubeqos.client.errors import ApiError
-from kubeqos.client.resources import CONFIG_MAPS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, RESOURCE_CLASSES
+from kubeqos.client.resources import (
+    CONFIG_MAPS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLASSES,
+    resource_named,
+)
+from kubeqos.model.kinds import STORAGE
 
 if TYPE_CHECKING:
     from kubeqos.scheduler.reading.claims import Claimed
+    from kubeqos.scheduler.reading.storage import VolumeIndex
+
+_STORAGE = tuple(resource_named(kind) for kind in ("PersistentVolumeClaim", "PersistentVolume")) + tuple(
+    resource_named(kind, STORAGE) for kind in ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity")
+)
 
 
 def claimed_now(target: Target) -> Claimed:
@@ -24,3 +36,15 @@ def claimed_now(target: Target) -> Claimed:
             if not error.not_found:
                 raise
     return claimed_in(found)
+
+
+def volumes_now(target: Target) -> VolumeIndex | None:
+    """Volume claims and what they lead to; None where they may not be read, or are not there."""
+    from kubeqos.scheduler.reading.storage import volumes_in
+
+    try:
+        return volumes_in((one.kind, raw) for one in _STORAGE for raw in target.api.items(one.path()))
+    except ApiError as error:
+        if not error.not_found and not error.forbidden:
+            raise
+        return None

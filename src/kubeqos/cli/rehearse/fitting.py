@@ -7,11 +7,12 @@ from typing import Any
 
 from kubeqos.cli.connection import Target
 from kubeqos.cli.output import table
-from kubeqos.cli.rehearse.claimed import claimed_now
+from kubeqos.cli.rehearse.claimed import claimed_now, volumes_now
 from kubeqos.errors import InputError
 from kubeqos.manifests import Manifest, read
 from kubeqos.scheduler.reading.claims import Claimed
 from kubeqos.scheduler.reading.snapshot import snapshot
+from kubeqos.scheduler.reading.storage import VolumeIndex
 from kubeqos.simulation.rehearsal import Rehearsed, rehearse_pods
 from kubeqos.views.fitting import claims_of, pods_of
 
@@ -23,6 +24,7 @@ def rehearsed(target: Target, files: Sequence[str], node_files: Sequence[str]) -
     manifests = read(files)
     priorities: list[dict[str, Any]] = []
     claimed: Claimed = {}
+    volumes: VolumeIndex | None = None
     if node_files:
         nodes, pods, namespace = _offline(read(node_files))
         claimed = claims_of(manifests, namespace)
@@ -30,9 +32,9 @@ def rehearsed(target: Target, files: Sequence[str], node_files: Sequence[str]) -
         nodes, pods = target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods")
         priorities = target.reader.items(_PRIORITIES)
         namespace = target.namespace
-        claimed = claimed_now(target)
-    cluster, _ = snapshot(nodes, pods, claimed)
-    asked = pods_of(manifests, priorities, namespace, claimed)
+        claimed, volumes = claimed_now(target), volumes_now(target)
+    cluster, _ = snapshot(nodes, pods, claimed, volumes)
+    asked = pods_of(manifests, priorities, namespace, claimed, volumes)
     if not asked:
         raise InputError("no pods found", where=", ".join(files), remedy="give a Pod or a workload with a pod template")
     return rehearse_pods(cluster, asked)

@@ -53,13 +53,14 @@ def scale_up(target: Target, groups_file: Path, form: str) -> None:
 
     The file lists groups: `name`, `max`, and a node `template` with labels, taints, allocatable and qosResources.
     """
+    from kubeqos.cli.rehearse.claimed import volumes_now
     from kubeqos.cli.rehearse.groups import read_groups
     from kubeqos.placement.growth.scaleup import rehearse
     from kubeqos.scheduler.reading.snapshot import snapshot
 
     nodes = target.reader.items("/api/v1/nodes")
     groups = read_groups(groups_file, nodes)
-    cluster, waiting = snapshot(nodes, target.reader.items("/api/v1/pods"))
+    cluster, waiting = snapshot(nodes, target.reader.items("/api/v1/pods"), volumes=volumes_now(target))
     outcome = rehearse(cluster, waiting, groups)
     if is_data(form):
         emit({"added": outcome.added, "placed": outcome.placed, "unplaced": outcome.unplaced}, form)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
+from kubeqos.codec import encode_json
 from kubeqos.model.objects import LabelSelectorView, ObjectMeta, PodView, View
 from kubeqos.placement.findings import VOLUMES as WAITS
 from kubeqos.placement.storage.filters import ZONES
@@ -29,6 +31,7 @@ from kubeqos.rules.storage import (
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 CLAIMS, VOLUMES, CLASSES = "PersistentVolumeClaim", "PersistentVolume", "StorageClass"
 NODES, DRIVERS, CAPACITIES = "CSINode", "CSIDriver", "CSIStorageCapacity"
+_CLUSTER_WIDE = (VOLUMES, CLASSES, NODES, DRIVERS)
 _VIEWS: dict[str, type[View]] = {
     CLAIMS: ClaimView,
     VOLUMES: VolumeView,
@@ -67,6 +70,8 @@ class VolumeIndex:
         self.unreadable: Callable[[str], str] = lambda kind: ""
         """Why objects of a kind cannot be read; empty while they can."""
         self._objects: dict[str, dict[str, View]] = {kind: {} for kind in _VIEWS}
+        self.thought_of: set[str] = set()
+        """Claims that are not in the cluster yet (`namespace/name`): their volumes would be chosen with the node."""
         self._pods: dict[str, PodView] = {}
         self._needs: dict[bytes, VolumeNeed] = {}
         self._promised: dict[str, tuple[str, str]] = {}
@@ -163,9 +168,13 @@ class VolumeIndex:
     def state(self, uid: str) -> VolumeState:
         """What the pod's claims need, as far as that is known."""
         pod = self._pods.get(uid)
-        if pod is None:
-            return NO_VOLUMES
+        return NO_VOLUMES if pod is None else self.state_of(pod)
+
+    def state_of(self, pod: PodView) -> VolumeState:
+        """The same of a pod that is handed in."""
         claims = tuple(f"{pod.metadata.namespace}/{one.claim}" for one in mounted_claims(pod))
+        if not claims:
+            return NO_VOLUMES
         if why := self.unreadable(CLAIMS):
             return VolumeState(None, _cannot_read("volume claims", why), claims)
         if waits := self._missing(pod) or self._not_bound(claims):
@@ -255,6 +264,8 @@ class VolumeIndex:
 
     def _waits_for_consumer(self, claim: ClaimView) -> bool:
         named = self._class(claim.class_name)
+        if claim.key in self.thought_of:
+            return True
         return named is not None and named.waits_for_consumer
 
     def _claim(self, key: str) -> ClaimView | None:
@@ -296,6 +307,36 @@ class VolumeIndex:
             if isinstance(claim, ClaimView) and SELECTED_NODE in claim.metadata.annotations
         }
         return marked | set(self._asked)
+
+
+STORAGE_KINDS = tuple(_VIEWS)
+
+
+def volumes_in(objects: Iterable[tuple[str, dict[str, Any]]]) -> VolumeIndex:
+    """Objects of these kinds, each with its kind, as they are in a cluster."""
+    index = VolumeIndex()
+    for kind, raw in objects:
+        index.seen(kind, _key(kind, raw, "default"), encode_json(raw))
+    return index
+
+
+def think_of(index: VolumeIndex, objects: Iterable[tuple[str, dict[str, Any]]], namespace: str) -> None:
+    """Objects that somebody may create: claims among them take the volume that is best for their pod's node."""
+    for kind, raw in objects:
+        key = _key(kind, raw, namespace)
+        meta = {
+            **(raw.get("metadata") or {}),
+            **({} if kind in _CLUSTER_WIDE else {"namespace": key.partition("/")[0]}),
+        }
+        phase = {"status": {"phase": "Available"}} if kind == VOLUMES else {}
+        if index.seen(kind, key, encode_json({**phase, **raw, "metadata": meta})) and kind == CLAIMS:
+            index.thought_of.add(key)
+
+
+def _key(kind: str, raw: dict[str, Any], namespace: str) -> str:
+    meta = raw.get("metadata") or {}
+    name = str(meta.get("name", ""))
+    return name if kind in _CLUSTER_WIDE else f"{meta.get('namespace') or namespace}/{name}"
 
 
 def _cannot_read(what: str, why: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.apiserver.registry.kinds import KINDS, stored_kinds
+from kubeqos.apiserver.registry.kinds import KINDS
 from tests.apiserver.examples import collection, example
 from tests.apiserver.live import ADMIN_TOKEN, LiveServer
 
@@ -26,8 +26,8 @@ CHECKS = "not_a_server_error,response_schema_conformance,content_type_conformanc
 @pytest.fixture
 def peopled(live: LiveServer) -> LiveServer:
     """A server that has one object `x` of every kind."""
-    for kind in stored_kinds():
-        if kind.view is not None:
+    for kind in KINDS:
+        if not kind.stored or kind.view is not None:
             continue  # it is there already, as what it is stored as
         answer = live.call("POST", collection(kind), example(kind))
         assert answer.code == 201, (kind.plural, answer.body)

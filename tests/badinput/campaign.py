@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.reliability import record
 
-from kubeqos.apiserver.registry.kinds import stored_kinds
+from kubeqos.apiserver.registry.kinds import KINDS
 from kubeqos.model.kinds import RBAC
 from tests.apiserver.examples import collection, example
 from tests.badinput.mutate import as_json
@@ -79,7 +79,7 @@ def world() -> Iterator[Sent]:
     def request(method: str, path: str, body: bytes = b"") -> Sent:
         return drawing._request("upkeep", method, path, {}, body, "application/json" if body else "")
 
-    kinds = [kind for kind in stored_kinds() if kind.view is None and kind.group not in (RBAC, *QUIET)]
+    kinds = [kind for kind in KINDS if kind.stored and kind.view is None and kind.group not in (RBAC, *QUIET)]
     for kind in kinds:
         if "deletecollection" in kind.verbs:
             yield request("DELETE", collection(kind))

@@ -113,6 +113,7 @@ async def running(
             progress("scheduler")
             controllers = _controllers(cluster, plan, data_dir / NODES, described=bool(definitions))
             _start(cluster, "controllers", controllers.run())
+            # Nodes start while the controllers still read the cluster: neither waits for the other to be ready.
             for node in plan.nodes:
                 await _start_node(cluster, node, plan.gates, data_dir / NODES, folders=len(plan.nodes) <= _FLEET)
             await _ready(cluster, "controllers", controllers.ready)

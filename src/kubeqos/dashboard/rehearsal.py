@@ -177,6 +177,7 @@ def _import(task: Import) -> ScenarioData:
 
 
 def _compare(question: CompareQuestion) -> ComparisonData:
+    # Imported here, in the rehearsal's own process: the server imports this module too, and never simulates.
     from kubeqos.document import parse_document
     from kubeqos.scheduler import config
     from kubeqos.scheduler.core import Profile

@@ -453,10 +453,6 @@ class LimitRangeItem(View, frozen=True, kw_only=True):
     qos_resources: list[ClassLimit] = []
 
 
-class LimitRangeSpec(View, frozen=True, kw_only=True):
-    limits: list[LimitRangeItem] = []
-
-
 class PriorityClassView(View, frozen=True, kw_only=True):
     metadata: ObjectMeta = EMPTY_META
     value: int = 0

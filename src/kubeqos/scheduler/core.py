@@ -40,14 +40,15 @@ from kubeqos.scheduler.effects import (
     Report,
 )
 from kubeqos.scheduler.explaining import waiting
+from kubeqos.scheduler.keptoff import KeptOff
 from kubeqos.scheduler.queue import ANYTHING, Nominee, QueuedPod, SchedulingQueue
 from kubeqos.scheduler.reading import storage
 from kubeqos.scheduler.reading.claims import ClaimIndex
-from kubeqos.scheduler.reading.objects import ENVELOPE, Envelope, node_facts, same_but_topology, seen_by_plugins
+from kubeqos.scheduler.reading.objects import ENVELOPE, Envelope, node_facts, same_but_topology
 from kubeqos.scheduler.reading.shapes import ShapeMemo
 from kubeqos.scheduler.reading.spreading import DefaultSpreading
 from kubeqos.scheduler.reading.storage import VolumeIndex, VolumeState
-from kubeqos.scheduler.refusals import NodeBackoff, NodeBackoffs, is_refusal
+from kubeqos.scheduler.refusals import is_refusal
 from kubeqos.scheduler.stories import Stories
 
 _COMPARED_PER_SECOND, _COMPARED_AT_ONCE = 50.0, 512  # are told the next nodes too: that costs a third of a decision
@@ -70,11 +71,12 @@ class Scheduler:
         self.claims = ClaimIndex()
         self.storage = VolumeIndex()
         self.counters = Counters()
-        self.refusals = NodeBackoffs()
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._placers = {each.scheduler_name: Placer(self.cluster, each.weights, self._namespaces) for each in profiles}
         self._preemptor = Preemptor(self.cluster, self._namespaces)
         self._shapes = ShapeMemo(classes=classes)
+        self._kept_off = KeptOff(self.cluster, self.queue, self._shapes, self._tell_story)
+        self.refusals = self._kept_off.backoffs
         self.spreading = DefaultSpreading()
         self._profile_of: dict[str, str] = {}
         self._nominees: dict[str, Nominee] = {}
@@ -123,7 +125,7 @@ class Scheduler:
         uid = envelope.metadata.uid
         if envelope.status.phase in ("Succeeded", "Failed"):
             if is_refusal(envelope.status.phase, envelope.status.message) and envelope.spec.node_name:
-                self._pod_refused(raw, envelope, now)
+                self._kept_off.refused(envelope, now)
             self._pod_gone(uid, now)
         elif envelope.spec.node_name:
             self._pod_bound(raw, envelope, now)
@@ -208,7 +210,8 @@ class Scheduler:
             message = nowhere(self.cluster, volumes.waits)
             yield from self._unschedulable(pod, key, message, volumes.awaited, now)
             return
-        shape = self.spreading.shape_of(self._shapes.with_volumes(self._asking(pod), volumes.need))
+        asked = self._kept_off.shape_of(pod) if self.cluster.kept_off else pod.shape
+        shape = self.spreading.shape_of(self._shapes.with_volumes(asked, volumes.need))
         placer = self._placers[self._profile_of[pod.uid]]
         answer = self._kept_place(held, shape) or placer.place(shape)
         if isinstance(answer, Placed) and volumes.need is not None and volumes.need.unbound:
@@ -219,7 +222,7 @@ class Scheduler:
             self._nominees.pop(pod.uid, None)
             self.cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape, started=now))
             if len(self.refusals):
-                self._sent(pod, answer.node, now)
+                self._kept_off.sent(pod, answer.node, now)
             self.queue.remove(pod.uid)
             self._sent_off[pod.uid] = pod
             self.queue.wake([COMPANY], now)
@@ -315,7 +318,7 @@ class Scheduler:
             self._explained = answer, waiting(self.cluster, shape, answer.explanation)
         return self._explained[1]
 
-    # -- nodes that refuse pods --------------------------------------------------------------------------------------
+    # -- time passes -------------------------------------------------------------------------------------------------
 
     @property
     def next_wake(self) -> float | None:
@@ -325,42 +328,8 @@ class Scheduler:
     def tick(self, now: float) -> None:
         """Time has passed: nodes and pods whose pause is over may be tried again."""
         self.queue.promote(now)
-        for over in self.refusals.over(now):
-            self._let_in(over, now)
-
-    def _pod_refused(self, raw: bytes, envelope: Envelope, now: float) -> None:
-        """A node did not let a pod in: keep equal pods off it for a while."""
-        uid, node, reason = envelope.metadata.uid, envelope.spec.node_name, envelope.status.reason
-        row = self.cluster.where.get(uid)
-        if row is None or self.cluster.node_name(row) != node:
-            return  # known already, or from before this scheduler began
-        shape = self.cluster.rows[row].pods[uid].shape
-        asks = _asks(shape, envelope.metadata.annotations)
-        known, forgotten = self.refusals.refused(node, asks, reason, uid, now)
-        for one in forgotten:
-            self._let_in(one, now)
-        self.cluster.keep_off(asks, node, reason)
-        pause = max(0.0, known.due - now)
-        self._tell_story(uid, now, f"refused by {node} ({reason}): equal pods are kept off it for {pause:.0f} s")
-        self.cluster.remove_pod(uid)  # given back without a word: nothing was freed there
-        self.queue.wake(freed_by(shape), now)
-
-    def _sent(self, pod: QueuedPod, node: str, now: float) -> None:
-        trial = self.refusals.sent(node, _asks(pod.shape, pod.annotations), pod.uid, now)
-        if trial is not None:
-            self.cluster.keep_off(trial.asks, node, trial.reason)
-            self._tell_story(pod.uid, now, f"sent to see whether {node} lets such pods in again")
-
-    def _asking(self, pod: QueuedPod) -> Shape:
-        """The pod's shape; one of its own while a node keeps off pods with its requests and annotations."""
-        if not self.cluster.kept_off:
-            return pod.shape
-        asks = _asks(pod.shape, pod.annotations)
-        return self._shapes.with_asks(pod.shape, asks) if asks in self.cluster.kept_off else pod.shape
-
-    def _let_in(self, refusal: NodeBackoff, now: float) -> None:
-        self.cluster.let_in(refusal.asks, refusal.node)
-        self.queue.wake([("refused", refusal.asks)], now)
+        if len(self.refusals):
+            self._kept_off.tick(now)
 
     # -- places held for preemptors ----------------------------------------------------------------------------------
 
@@ -390,7 +359,7 @@ class Scheduler:
         if row is not None:
             if self.cluster.node_name(row) == node:
                 if envelope.status.phase == "Running" and len(self.refusals):
-                    self._runs(row, envelope, node, now)
+                    self._kept_off.runs(row, envelope, now)
                 if envelope.metadata.generation > 1:
                     self._recount(raw, envelope, row, now)
                 return
@@ -420,12 +389,6 @@ class Scheduler:
             return shape
         held = msgspec.structs.replace(view, spec=spec)
         return self._shapes.compile(held, self.claims.state(envelope.metadata.uid))
-
-    def _runs(self, row: int, envelope: Envelope, node: str, now: float) -> None:
-        meta = envelope.metadata
-        known = self.refusals.runs(node, _asks(self.cluster.rows[row].pods[meta.uid].shape, meta.annotations), meta.uid)
-        if known is not None:
-            self._let_in(known, now)
 
     def _pod_waits(self, raw: bytes, envelope: Envelope, now: float) -> None:
         uid = envelope.metadata.uid
@@ -492,8 +455,3 @@ class Scheduler:
             if (resource.used < 0).any():
                 wrong.append(f"resource {name} has negative use")
         return wrong
-
-
-def _asks(shape: Shape, annotations: bytes | msgspec.Raw) -> Hashable:
-    """What a node is asked with a pod, as far as its plugins and drivers can see."""
-    return shape.asks, seen_by_plugins(bytes(annotations))

@@ -6,7 +6,7 @@ Routing, discovery, OpenAPI, tables, field selectors, lifecycle and quota counti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -393,7 +393,3 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 def kind_named(kind: str, group: str = "") -> Kind:
     """The entry of a kind: how our own code asks for one (`kind_named("Pod")`). Of several versions the first."""
     return next(k for k in KINDS if k.kind == kind and k.group == group)
-
-
-def stored_kinds(*, namespaced: bool | None = None) -> Iterator[Kind]:
-    return (k for k in KINDS if k.stored and namespaced in (None, k.namespaced))

@@ -21,7 +21,6 @@ from kubeqos.logs import logger
 Admit = Callable[[str, int], Awaitable[None]]
 """Enforces the classes of (container id, its first process), or raises why it must not run."""
 READ_SECONDS = 5.0
-MAX_STATE = 1 << 20
 log = logger("kubeqos.relay")
 
 

@@ -83,6 +83,7 @@ def plan(
             none = {str(size): 0 for size in hugepage_sizes}
             values = replace(values, hugepage_limits=none | values.hugepage_limits)
         found[path] = values
+    # Guaranteed pods hang below the root itself, so what protects them is counted there and nowhere else.
     protection = _tier_protection(memory, settings.memory_policy)
     return {
         tiers.root: CgroupValues(

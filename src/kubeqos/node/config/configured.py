@@ -42,6 +42,7 @@ def node_settings(
         eviction_hard_memory=_threshold(hard.get("memory.available", ""), memory),
         eviction_hard_disk=_threshold(hard.get("nodefs.available", ""), disk_bytes),
         cgroups=CgroupSettings(
+            # Without the gate no protection is written; the policy None writes zeros, which take back another's.
             config.memory_policy if config.gates.enabled(MEMORY_QOS) else MemoryPolicy.OFF,
             config.throttling_factor,
             config.cpu_cfs_quota,

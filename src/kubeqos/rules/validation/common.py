@@ -65,16 +65,18 @@ def check_label_selector(out: Errors, path: str, selector: Raw | None) -> None:
         check_selector_expression(out, f"{path}.matchExpressions[{index}]", expression)
 
 
+def check_set_operator(out: Errors, path: str, operator: str, values: Sequence[object]) -> bool:
+    """Values where `In` and its kin need them, none where they may not be; False for an operator of another kind."""
+    if operator in ("In", "NotIn") and not values:
+        out.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
+    elif operator in ("Exists", "DoesNotExist") and values:
+        out.append(forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+    return operator in ("In", "NotIn", "Exists", "DoesNotExist")
+
+
 def check_selector_expression(out: Errors, path: str, expression: Raw) -> None:
     operator, values = expression.get("operator", ""), expression.get("values") or NO_LIST
-    if operator in ("In", "NotIn"):
-        if not values:
-            out.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            out.append(forbidden(f"{path}.values", why))
-    else:
+    if not check_set_operator(out, path, operator, values):
         out.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
     check_label_key(out, f"{path}.key", expression.get("key", ""))
     for index, value in enumerate(values):

@@ -15,7 +15,6 @@ from kubeqos.rules.validation.meta import check_meta, meta_of
 
 _SCOPES = ("Cluster", "Namespaced")
 _BUILT_IN = frozenset(each.group for each in RESOURCES)
-_MAPS = ("properties", "patternProperties", "definitions")
 
 
 def check_definition(out: Errors, raw: Raw) -> None:

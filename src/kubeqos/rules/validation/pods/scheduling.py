@@ -15,6 +15,7 @@ from kubeqos.rules.validation.common import (
     Raw,
     check_label_key,
     check_label_selector,
+    check_set_operator,
     check_supported,
     complain,
 )
@@ -125,17 +126,10 @@ def _check_node_term(out: Errors, path: str, term: Raw, *, check_values: bool) -
 
 def _check_node_requirement(out: Errors, path: str, requirement: Raw, check_values: bool) -> None:
     operator, values = requirement.get("operator", ""), requirement.get("values") or NO_LIST
-    if operator in ("In", "NotIn"):
-        if not values:
-            out.append(required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            out.append(forbidden(f"{path}.values", why))
-    elif operator in ("Gt", "Lt"):
+    if operator in ("Gt", "Lt"):
         if len(values) != 1:
             out.append(required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
-    else:
+    elif not check_set_operator(out, path, operator, values):
         out.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
     check_label_key(out, f"{path}.key", requirement.get("key", ""))
     if check_values:

@@ -28,6 +28,7 @@ from kubeqos.model.cpuset import NO_NUMA, CpuSet
 from kubeqos.model.hardware.named import MACHINES, big384, hybrid20, kep80, laptop8, split80
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Unsatisfiable
+from kubeqos.topology.claims.choosing import WHOLE_NODES
 from kubeqos.topology.claims.parameters import Parameters, parse
 from tests.cci.world import DRIVER, KEP_CLAIM, Node, cores, cpus, exclusive, pod
 
@@ -186,6 +187,16 @@ class Impatient(Broken):
             raise Refuse("never heard of it")
 
 
+class Boasts(Broken):
+    """Says that it keeps whole NUMA nodes, and does not."""
+
+    way = WHOLE_NODES
+
+
+class Odd(Broken):
+    way = "by-the-moon"
+
+
 BROKEN: list[tuple[type[Driver], str]] = [
     (Forgets, "gives back what was removed|honours every attribute with more than one core|hands out no CPU"),
     (SiblingBlind, "honours every attribute with more than one core"),
@@ -199,6 +210,8 @@ BROKEN: list[tuple[type[Driver], str]] = [
     (Beyond, "hands out no CPU that the machine does not have"),
     (Sickly, "is well"),
     (Impatient, "lives on when its manager restarts"),
+    (Boasts, "chooses as it says"),
+    (Odd, "chooses as it says"),
 ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
+from kubeqos.cci.drivers import WAY_KEY
 from kubeqos.cci.kit.examination import Broken, Peer
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.errors import RemoteError
@@ -19,8 +20,8 @@ from kubeqos.plugins.killable import Killable
 from kubeqos.plugins.sockets import dial
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings
-from kubeqos.topology.claims.choosing import by_attributes
-from kubeqos.topology.claims.holdings import taken_by
+from kubeqos.topology.claims.choosing import BY_ATTRIBUTES, WAYS, by_attributes, choose
+from kubeqos.topology.claims.holdings import taken_by, union
 from kubeqos.topology.claims.parameters import Group, Parameters
 
 HEALTH_SECONDS = 5.0
@@ -191,6 +192,28 @@ async def _health(peer: Peer) -> None:
         raise Broken(f"is not well: {problem}")
 
 
+async def _way(peer: Peer) -> None:
+    """Who says how he chooses is believed by schedulers: he says yes where they expect it, and nowhere else."""
+    said: dict[str, object] = {}
+    await health_of(peer.channel, HEALTH_SECONDS, said.update)
+    way = str(said.get(WAY_KEY, BY_ATTRIBUTES))
+    if way not in WAYS:
+        known = ", ".join(filter(None, WAYS))
+        raise Broken(f"says that it chooses by {way!r}, which no scheduler knows (known: {known})")
+    machine, asked, taken, owned = peer.machine, Parameters((Group(2, 2, exclusive=True),)), NO_CPUS, NO_CPUS
+    for number in range(2) if way != BY_ATTRIBUTES else ():  # alone, and then where its first claim is
+        taken |= machine.online - machine.cpus_in(machine.numa_of(owned)) if owned else NO_CPUS
+        expected = choose(way, machine, machine.whole_cores(machine.online - taken), asked, owned)
+        sets = await peer.beside(asked, taken, f"way-{number}", "main")
+        if (sets is None) != isinstance(expected, Unsatisfiable):
+            answer = "no" if sets is None else "yes"
+            where = f"beside a claim that owns CPUs {owned}" if owned else "where nobody owns anything"
+            raise Broken(f"says that it chooses by {way!r}, and says {answer} {where}")
+        if sets is None:
+            return
+        taken, owned = taken | taken_by(sets), owned | union(one.cpus for one in sets)
+
+
 HARD_CHECKS: tuple[tuple[str, Callable[[Peer], Awaitable[None]]], ...] = (
     ("honours every attribute with more than one core", _attributes),
     ("two pods of two containers hold their own", _two_pods),
@@ -200,4 +223,5 @@ HARD_CHECKS: tuple[tuple[str, Callable[[Peer], Awaitable[None]]], ...] = (
     ("hands out no CPU that the machine does not have", _beyond),
     ("takes any name", _strange_names),
     ("is well", _health),
+    ("chooses as it says", _way),
 )

@@ -1,8 +1,9 @@
 """Runs in a container of the guest, on the guest's Python seen through a volume: takes what it is told, and keeps it.
 
-`cpu NUMBER` burns that CPU. `memory MIB` touches memory and holds it. `cache FILE` reads a file into the page cache,
-once. `huge BYTES PAGES` maps huge pages and says how many it could touch. `read FILE` reads a disk, past the cache,
-with several processes, so that the disk has always something to do for it.
+`cpu NUMBER` burns that CPU. `burn COUNT` burns with so many processes, wherever they may run. `memory MIB` touches
+memory and holds it. `cache FILE` reads a file into the page cache, once. `huge BYTES PAGES` maps huge pages and says
+how many it could touch. `read FILE` reads a disk, past the cache, with several processes, so that the disk has always
+something to do for it.
 Each prints a word when it is set, and stays.
 """
 
@@ -21,6 +22,15 @@ READERS = 4
 def cpu(where: str) -> None:
     os.sched_setaffinity(0, {int(where)})  # all of them on one, so that they do compete
     print("burning", flush=True)
+    while True:
+        pass
+
+
+def burn(count: str) -> None:
+    print("burning", flush=True)
+    for _ in range(int(count) - 1):
+        if os.fork() == 0:
+            break
     while True:
         pass
 
@@ -84,4 +94,4 @@ def rest() -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    {one.__name__: one for one in (cpu, memory, cache, huge, read)}[sys.argv[1]](*sys.argv[2:])
+    {one.__name__: one for one in (cpu, burn, memory, cache, huge, read)}[sys.argv[1]](*sys.argv[2:])

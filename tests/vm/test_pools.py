@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.vm.conftest import NodeMaker
-from tests.vm.node import REGISTRY, Node, pod
+from tests.vm.node import REGISTRY, Node, guaranteed, pod
 from tests.vm.test_placement import cpu_list
 
 pytestmark = [pytest.mark.vm, pytest.mark.slow, pytest.mark.parametrize("node", ["cgroupfs"], indirect=True)]
@@ -91,3 +91,19 @@ def test_a_pool_that_loses_a_numa_node_goes_with_its_memory_and_the_map_says_so(
     node.delete("hpc")
     node.until("the pool may use both again", lambda: node.process("web")["mems"] == "0-1")
     node.until("the map says that as well", lambda: mapped(node, "web").endswith("NUMA 0-1"))
+
+
+@pytest.mark.proves("qrm-pools")
+def test_who_has_cores_of_its_own_uses_all_of_them_whatever_its_limit(node: Node) -> None:
+    """1.1 CPUs are asked for and are the limit, as for any pod; two CPUs are its own, and it may use both."""
+    busy = pod("busy", "hog", "burn", "2", resources=guaranteed("1100m", "96Mi"))
+    busy["metadata"]["annotations"] = {"kubernetes.io/pod-role": "hpc"}
+    node.start_pod(busy)
+    node.says("busy", "burning")
+    assert len(cpu_list(node.process("busy")["cpus"])) == 2
+    own, of_pod = node.levels("busy")[:2]
+    assert own["cpu.max"].split()[0] == of_pod["cpu.max"].split()[0] == "max"
+    busy_id, seconds = node.container_id("busy"), 10
+    used = node.ask("rates", ids=[busy_id], seconds=seconds)[busy_id]["cpuMicroseconds"] / 1e6
+    print(f"with a limit of 1.1 CPUs and 2 CPUs of its own it used {used:.1f} s of CPU time in {seconds} s")
+    assert used > 1.5 * seconds, used

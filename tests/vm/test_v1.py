@@ -1,4 +1,7 @@
-"""The systemd driver on cgroup v1: there, too, systemd keeps the pods' slices and writes its own values to them."""
+"""Cgroup v1 with the systemd driver: systemd keeps the pods' slices there, too, and what is promised is kept as well.
+
+Its effect on the machine that tests run on is measured beside: tests/node/test_containerd, tests/node/cgroups.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import time
 import pytest
 
 from tests.vm.conftest import NodeMaker
-from tests.vm.node import Node, pod
+from tests.vm.node import Node, guaranteed, pod
 from tests.vm.test_cgroups import names
+from tests.vm.test_hugepages import PAGE
 
 pytestmark = [pytest.mark.vm, pytest.mark.slow, pytest.mark.parametrize("node", ["systemd"], indirect=True)]
 
@@ -25,22 +29,24 @@ def node(request: pytest.FixtureRequest, node_of: NodeMaker) -> Node:
 
 def cgroup(node: Node, name: str) -> str:
     """The pod's own cgroup."""
-    return names(node, "Burstable", node.pod(name)["metadata"]["uid"])[0]
+    found = node.pod(name)
+    return names(node, found["status"]["qosClass"], found["metadata"]["uid"])[0]
+
+
+def read(node: Node, name: str, *files: str) -> str:
+    """What stands in the files (`controller/name`) of the pod's own cgroup."""
+    parts = (file.partition("/") for file in files)
+    own = cgroup(node, name)
+    return node.vm.run("cat", *(f"/sys/fs/cgroup/{controller}{own}/{file}" for controller, _, file in parts))
 
 
 def values(node: Node, name: str) -> list[int]:
     """The pod's shares, quota and limit of memory."""
-    paths = [f"/sys/fs/cgroup/{controller}{cgroup(node, name)}/{file}" for controller, file in map(split, FILES)]
-    return [int(line) for line in node.vm.run("cat", *paths).split()]
-
-
-def split(file: str) -> tuple[str, str]:
-    controller, _, name = file.partition("/")
-    return controller, name
+    return [int(line) for line in read(node, name, *FILES).split()]
 
 
 def cpu_ns(node: Node, name: str) -> int:
-    return int(node.vm.run("cat", f"/sys/fs/cgroup/cpuacct{cgroup(node, name)}/cpuacct.usage"))
+    return int(read(node, name, "cpuacct/cpuacct.usage"))
 
 
 @pytest.mark.proves("systemd-driver", "pod-cgroups", on="v1")
@@ -62,3 +68,13 @@ def test_a_reload_of_systemd_takes_nothing_from_a_pod(node: Node) -> None:
     node.delete("light")
     listing = ("systemctl", "list-units", "--all", "--plain", "--no-legend", "kubepods*pod*.slice")
     node.until("its slice goes", lambda: len(node.vm.run(*listing).splitlines()) == 1, seconds=30)
+
+
+@pytest.mark.proves("huge-pages", on="v1")
+def test_huge_pages_go_to_who_asked(node: Node) -> None:
+    asked = guaranteed("250m", "64Mi", **{"hugepages-2Mi": "8Mi"})
+    node.start_pod(pod("greedy", "hog", "huge", PAGE, "24"))
+    assert "got 0" in node.says("greedy", "got ")
+    node.start_pod(pod("asked", "hog", "huge", PAGE, "8", resources=asked))
+    assert "got 4" in node.says("asked", "got ")
+    assert read(node, "asked", "hugetlb/hugetlb.2MB.limit_in_bytes").strip() == str(8 * MIB)

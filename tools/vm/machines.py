@@ -99,12 +99,12 @@ MACHINES = {
         ),
         Machine(
             "cgroup-v1",
-            "1 socket of 2 cores of 2 threads, with the older cgroups, which systemd keeps as well",
+            "1 socket of 2 cores of 2 threads, huge pages of 2 MiB, and the older cgroups, which systemd keeps as well",
             sockets=1,
             cores=2,
             threads=2,
             nodes=(Numa("0-3", 1536),),
-            kernel=("systemd.unified_cgroup_hierarchy=0",),
+            kernel=("systemd.unified_cgroup_hierarchy=0", "hugepagesz=2M", "hugepages=24"),
             core=False,
         ),
     )

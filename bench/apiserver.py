@@ -28,6 +28,7 @@ TOKEN = "bench-token"
 PODS = "/api/v1/namespaces/bench/pods"
 CONNECTIONS = 16
 LISTED = 20_000
+LISTS = 5
 MOST_CREATES = 10_000  # a second, for which bodies are made
 
 CREATE_LUA = """
@@ -169,16 +170,26 @@ def main() -> None:
         print(f"{CONNECTIONS} connections")
         report_creates(live, seconds)
         live.call("POST", PODS, one_template("one", 0))
+        busy = live.cpu_seconds()
         rate = wrk(GET_LUA % {"token": TOKEN}, f"{live.url}{PODS}/one", seconds)
-        print(f"GET one pod                          {rate:8.0f}/s   target ≥ 10000")
+        cost = (live.cpu_seconds() - busy) / (rate * seconds / 1e6)
+        print(
+            f"GET one pod                          {rate:8.0f}/s   target ≥ 10000   ({cost:.0f} µs of server CPU each)"
+        )
         count = sum(1 for _ in re.finditer(b'"creationTimestamp"', live.call("GET", PODS)[1]))
         while count < LISTED:
             creates(live, 1)
             count = sum(1 for _ in re.finditer(b'"creationTimestamp"', live.call("GET", PODS)[1]))
-        started = time.perf_counter()
-        size = len(live.call("GET", f"{PODS}?limit={LISTED}")[1])
-        took = time.perf_counter() - started
-        print(f"LIST {LISTED} pods ({size >> 20} MB)           {took:8.3f} s   target ≤ 0.25 s")
+        busy, took, size = live.cpu_seconds(), 1e9, 0
+        for _ in range(LISTS):
+            started = time.perf_counter()
+            size = len(live.call("GET", f"{PODS}?limit={LISTED}")[1])
+            took = min(took, time.perf_counter() - started)
+        cost = (live.cpu_seconds() - busy) / LISTS
+        print(
+            f"LIST {LISTED} pods ({size >> 20} MB)           {took:8.3f} s   target ≤ 0.25 s"
+            f"   ({cost:.3f} s of server CPU each; the quickest of {LISTS})"
+        )
         print(f"resident with {count} pods          {live.resident_mb():8.0f} MB  target ≤ 300 MB (20,000 pods)")
 
 

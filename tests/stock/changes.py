@@ -247,9 +247,7 @@ class Changer:
         return [self.random.choice(edits) for _ in range(self.random.randint(0, most))]
 
     def ways(self) -> list[Callable[[], Change]]:
-        ways = [self.put, self.patch, self.patch, self.status]
-        if self.plural != "limitranges":  # who owns what defaults add to an atomic list is not written down anywhere
-            ways.append(self.apply)
+        ways = [self.put, self.patch, self.patch, self.status, self.apply]
         if self.plural == "pods":
             ways += [self.put, self.status, self.binding, self.resize, self.ephemeral, self.eviction, self.deletion]
         elif self.random.random() < 0.2:

@@ -10,8 +10,9 @@ import time
 import pytest
 
 from tests.vm.conftest import NodeMaker
-from tests.vm.node import Node, guaranteed, pod
+from tests.vm.node import CLASSES, SCRATCH, Node, guaranteed, pod
 from tests.vm.test_cgroups import names
+from tests.vm.test_classes import ARBITERS, compete
 from tests.vm.test_hugepages import PAGE
 
 pytestmark = [pytest.mark.vm, pytest.mark.slow, pytest.mark.parametrize("node", ["systemd"], indirect=True)]
@@ -19,12 +20,16 @@ pytestmark = [pytest.mark.vm, pytest.mark.slow, pytest.mark.parametrize("node", 
 MIB = 1 << 20
 HEAVY = {"requests": {"cpu": "800m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "128Mi"}}
 LIGHT = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "128Mi"}}
+CLASSES_V1 = "\n".join(line for line in CLASSES.splitlines() if "provider: memory" not in line)
+"""This version has no protection of memory."""
 FILES = ("cpu/cpu.shares", "cpu/cpu.cfs_quota_us", "memory/memory.limit_in_bytes")
 
 
 @pytest.fixture(scope="module")
 def node(request: pytest.FixtureRequest, node_of: NodeMaker) -> Node:
-    return node_of(request.param, machine="cgroup-v1", kubeReserved={"memory": "128Mi"})
+    gates = {"QOSResources": True}
+    reserved = {"memory": "128Mi"}
+    return node_of(request.param, CLASSES_V1, machine="cgroup-v1", kubeReserved=reserved, featureGates=gates)
 
 
 def cgroup(node: Node, name: str) -> str:
@@ -49,6 +54,13 @@ def cpu_ns(node: Node, name: str) -> int:
     return int(read(node, name, "cpuacct/cpuacct.usage"))
 
 
+def read_bytes(node: Node, name: str) -> int:
+    """What the pod's processes have read from disks, as the kernel counts it for each of them."""
+    found = f"cat /sys/fs/cgroup/blkio{cgroup(node, name)}/*/cgroup.procs"
+    lines = node.vm.run("sh", "-c", f"for one in $({found}); do cat /proc/$one/io; done").splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
+
+
 @pytest.mark.proves("systemd-driver", "pod-cgroups", on="v1")
 def test_a_reload_of_systemd_takes_nothing_from_a_pod(node: Node) -> None:
     for name, resources in (("heavy", HEAVY), ("light", LIGHT)):
@@ -68,6 +80,24 @@ def test_a_reload_of_systemd_takes_nothing_from_a_pod(node: Node) -> None:
     node.delete("light")
     listing = ("systemctl", "list-units", "--all", "--plain", "--no-legend", "kubepods*pod*.slice")
     node.until("its slice goes", lambda: len(node.vm.run(*listing).splitlines()) == 1, seconds=30)
+
+
+@pytest.mark.proves("class-blockio", on="v1")
+def test_a_heavy_pod_reads_more_than_a_light_one(node: Node) -> None:
+    switch_on, switch_off = ARBITERS["bfq"]
+    node.vm.run("sh", "-c", switch_on)
+    try:
+        compete(node, ("read", f"{SCRATCH}/data"), {"blockio": "heavy"}, {"blockio": "light"})
+        for name, weight in (("first", "800"), ("second", "50")):
+            node.says(name, "reading")
+            assert read(node, name, "blkio/blkio.bfq.weight").split() == [weight]
+        before = [read_bytes(node, name) for name in ("first", "second")]
+        time.sleep(20)
+        heavy, light = (read_bytes(node, name) - then for name, then in zip(("first", "second"), before, strict=True))
+    finally:
+        node.vm.run("sh", "-c", switch_off)
+    print(f"bfq on cgroup v1: weights 800 and 50 read {heavy / MIB:.0f} and {light / MIB:.1f} MiB in 20 s")
+    assert heavy > 4 * light > 0, (heavy, light)
 
 
 @pytest.mark.proves("huge-pages", on="v1")

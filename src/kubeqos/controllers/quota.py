@@ -58,7 +58,9 @@ def audit(quotas: Iterable[JsonObject], objects: Iterable[tuple[Resource, JsonOb
     return drifts
 
 
-def settled(quotas: Iterable[JsonObject], objects: Iterable[tuple[Resource, JsonObject]], now: float) -> list[Action]:
+def status_updates(
+    quotas: Iterable[JsonObject], objects: Iterable[tuple[Resource, JsonObject]], now: float
+) -> list[Action]:
     """The statuses of quotas as they should be, where they are not."""
     held = list(charges(objects, now))
     found: list[Action] = []
@@ -118,7 +120,7 @@ class QuotaAudit(Controller):
             return settings.quota_confirm_seconds
         quotas, objects = reading
         if not await self._is_ours():
-            await self.context.perform(settled(quotas, objects, self.context.clock()))
+            await self.context.perform(status_updates(quotas, objects, self.context.clock()))
             return min(settings.quota_audit_period_seconds, RECONCILE_SECONDS) if quotas else None
         found = audit(quotas, objects, self.context.clock())
         if found and found != self._suspected.get(key):

@@ -49,13 +49,13 @@ class Placed:
 
     node: str
     points: int
-    settled: str = ""
+    uncontested: str = ""
     """Why no other node was looked at."""
 
     @property
     def brief(self) -> str:
         """Why this node, in a few words; `Placer.because` has more."""
-        return self.settled or f"best of the nodes that fit, with {self.points} points"
+        return self.uncontested or f"best of the nodes that fit, with {self.points} points"
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,7 +217,7 @@ class Scheduler:
         if isinstance(answer, Placed) and volumes.need is not None and volumes.need.unbound:
             yield from self._bind_volumes(pod, key, answer.node, volumes, now)
         elif isinstance(answer, Placed):
-            best = placer.best(shape, answer) if not answer.settled and self._compared.allows(now) else ()
+            best = placer.best(shape, answer) if not answer.uncontested and self._compared.allows(now) else ()
             because = told(answer, best) if best else answer.brief
             self._nominees.pop(pod.uid, None)
             self.cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape, started=now))

@@ -69,17 +69,17 @@ class NodeAdmission:
             await asyncio.sleep(RETRY_SECONDS)  # of this machine: a plugin is busy
             refusal = await self._admission.admit(pod)
         self._admission.aligned.pop(pod.uid, None)  # nobody keeps records here
-        await self._settle()
+        await self._changed()
         return refusal
 
     async def release(self, uid: str) -> None:
         """The pod is gone."""
         await self._admission.release(uid)
-        await self._settle()
+        await self._changed()
 
-    async def _settle(self) -> None:
+    async def _changed(self) -> None:
         if self._peers is not None:
-            await self._peers.settle()
+            await self._peers.reconcile()
             self.news = True
         self._measure()
 

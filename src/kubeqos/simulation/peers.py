@@ -80,7 +80,7 @@ class Peers:
                 )
             await asyncio.sleep(0.05)
 
-    async def settle(self) -> None:
+    async def reconcile(self) -> None:
         """Somebody came or went: take over what plugins adjust, as the node does every few seconds."""
         if self.plugins.qrm is not None:
             await self.plugins.qrm.reconcile()

@@ -244,7 +244,7 @@ class Store:
         if rows:
             self._accept(rows, revision)
 
-    def _settle(self, batch: Batch, failure: StoreError | None) -> None:
+    def _batch_done(self, batch: Batch, failure: StoreError | None) -> None:
         """Back on the loop: the batch is durable, or it never happened."""
         self._in_flight = None
         self._count(batch, failure)
@@ -360,7 +360,7 @@ class Store:
         except Exception as error:  # noqa: BLE001 - whatever it is, the waiters must hear of it
             failure = self._database.explain(error)
         batch.seconds = time.perf_counter() - started
-        loop.call_soon_threadsafe(self._settle, batch, failure)
+        loop.call_soon_threadsafe(self._batch_done, batch, failure)
 
     def _compact(self, target: int, loop: asyncio.AbstractEventLoop) -> None:
         more, failure = False, None

@@ -97,7 +97,7 @@ class MemoryState:
         """The state in which this container holds `request` on the hinted nodes, or on more if need be."""
         if (pod, container) in self.entries:
             return self
-        chosen = self._settle(pod, request, hint)
+        chosen = self._nodes_for(pod, request, hint)
         if isinstance(chosen, Unsatisfiable):
             return chosen
         mask = chosen.mask
@@ -215,7 +215,7 @@ class MemoryState:
 
         return is_open
 
-    def _settle(self, pod: str, request: Request, hint: Hint) -> NumaSet | Unsatisfiable:
+    def _nodes_for(self, pod: str, request: Request, hint: Hint) -> NumaSet | Unsatisfiable:
         """The nodes to allocate on: the hint, or the container's own best where the hint does not do."""
         numa, preferred = hint.numa, hint.preferred
         if numa is None:

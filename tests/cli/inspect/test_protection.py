@@ -46,7 +46,7 @@ async def test_a_node_publishes_what_its_cgroups_protect(tmp_path: Path) -> None
         inner = tree / "kubepods/burstable/podb/main"
         inner.mkdir()
         (inner / "memory.min").write_text(str(100 * MIB))
-        PodCgroups(Host(tree, version=2)).settle("/kubepods/burstable/podb", "sandbox", {"memory"})
+        PodCgroups(Host(tree, version=2)).weigh("/kubepods/burstable/podb", "sandbox", {"memory"})
         await node.agent.cgroups.reconcile()
         assert (tree / "kubepods/memory.min").read_text() == str(100 * MIB)
         pods = [one.admitted for one in node.agent.core.pods.values()]

@@ -41,7 +41,7 @@ def test_weights_and_protection_stand_where_pods_compete(tree: Path) -> None:
     pods = PodCgroups(Host(tree, version=2))
     before = pods.protection(f"/{POD}/main", "memory.low")
     assert (before.asked, before.effective) == (120 * MIB, 0)
-    pods.settle(f"/{POD}", "sandbox", {"cpu", "memory", "io"})
+    pods.weigh(f"/{POD}", "sandbox", {"cpu", "memory", "io"})
     assert read(tree, f"{POD}/cpu.weight") == "800" and read(tree, f"{POD}/io.weight") == "default 7980"
     for above in (POD, "kubepods/burstable", "kubepods"):
         assert read(tree, f"{above}/memory.low") == str(120 * MIB)
@@ -53,9 +53,9 @@ def test_weights_and_protection_stand_where_pods_compete(tree: Path) -> None:
 def test_what_stood_there_comes_back_when_the_classes_go(tree: Path) -> None:
     pods = PodCgroups(Host(tree, version=2))
     before = {path: path.read_text() for path in tree.rglob("*.*") if path.is_file() and path.parent.name != "main"}
-    pods.settle(f"/{POD}", "sandbox", {"cpu", "memory", "io"})
+    pods.weigh(f"/{POD}", "sandbox", {"cpu", "memory", "io"})
     (tree / POD / "main" / "memory.low").write_text("0")
-    pods.settle(f"/{POD}", "sandbox", set())
+    pods.weigh(f"/{POD}", "sandbox", set())
     assert {path: path.read_text() for path in before} == before
     assert read_mark(tree / POD).files == {} and read_mark(tree / "kubepods").files == {}
 
@@ -63,17 +63,17 @@ def test_what_stood_there_comes_back_when_the_classes_go(tree: Path) -> None:
 def test_a_pod_of_idle_containers_is_idle_and_has_its_weight_again_afterwards(tree: Path) -> None:
     pods = PodCgroups(Host(tree, version=2))
     (tree / POD / "main" / "cpu.idle").write_text("1")
-    pods.settle(f"/{POD}", "sandbox", {"cpu"})
+    pods.weigh(f"/{POD}", "sandbox", {"cpu"})
     assert read(tree, f"{POD}/cpu.idle") == "1"
     (tree / POD / "cpu.weight").write_text("100")  # as the kernel does when a cgroup is idle no more
-    pods.settle(f"/{POD}", "sandbox", set())
+    pods.weigh(f"/{POD}", "sandbox", set())
     assert read(tree, f"{POD}/cpu.idle") == "0" and read(tree, f"{POD}/cpu.weight") == "39"
 
 
 def test_what_the_request_protects_is_not_taken_away_by_a_smaller_class(tree: Path) -> None:
     (tree / POD / "memory.low").write_text(str(500 * MIB))
     pods = PodCgroups(Host(tree, version=2))
-    pods.settle(f"/{POD}", "sandbox", {"memory"})
+    pods.weigh(f"/{POD}", "sandbox", {"memory"})
     assert read(tree, f"{POD}/memory.low") == str(500 * MIB)
     assert read(tree, "kubepods/memory.low") == str(500 * MIB)
 
@@ -89,7 +89,7 @@ def test_a_node_keeps_what_the_relay_has_set_and_sums_its_tiers_up(tmp_path: Pat
     group(tmp_path, f"{POD}/main", cpu_weight="800", memory_min=str(64 * MIB), memory_low=str(120 * MIB))
     for path in ("kubepods", "kubepods/burstable", POD):
         (tmp_path / path / "memory.low").write_text("0")
-    PodCgroups(Host(tmp_path, version=2)).settle(f"/{POD}", "sandbox", {"cpu", "memory"})
+    PodCgroups(Host(tmp_path, version=2)).weigh(f"/{POD}", "sandbox", {"cpu", "memory"})
     done = files.reconcile(wanted)
     assert done.drifted == [] and read(tmp_path, f"{POD}/cpu.weight") == "800"
     assert read(tmp_path, "kubepods/burstable/cpu.weight") == str(tier + 800 - 4)  # 100m alone is a weight of 4
@@ -97,7 +97,7 @@ def test_a_node_keeps_what_the_relay_has_set_and_sums_its_tiers_up(tmp_path: Pat
     assert read(tmp_path, "kubepods/memory.min") == str(128 * MIB)
     (tmp_path / POD / "cpu.weight").write_text("4")
     assert len(files.reconcile(wanted).drifted) == 1 and read(tmp_path, f"{POD}/cpu.weight") == "800"
-    PodCgroups(Host(tmp_path, version=2)).settle(f"/{POD}", "sandbox", set())
+    PodCgroups(Host(tmp_path, version=2)).weigh(f"/{POD}", "sandbox", set())
     files.reconcile(wanted)
     assert read(tmp_path, f"{POD}/cpu.weight") == "4" and read(tmp_path, "kubepods/burstable/cpu.weight") == str(tier)
 

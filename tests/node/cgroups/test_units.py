@@ -28,7 +28,7 @@ class Node:
     async def reconcile(self, **settings: object) -> list[str]:
         """The values that had to be written to files, because systemd has no property for them."""
         wanted = plan(three()[1:2], NODE, 4000, CgroupSettings(), driver="systemd", **settings)  # type: ignore[arg-type]
-        contents, self.problems = await self.units.settle(self.files.contents(wanted))
+        contents, self.problems = await self.units.tell(self.files.contents(wanted))
         before = {file: file.read_text() for file in self.files.root.rglob("*.*") if file.is_file()}
         self.files.write(contents)
         return sorted(

@@ -25,7 +25,7 @@ class JobController(ReplicaController):
             self._refused.discard(key)
             return None
         await self._make_sure(key)
-        pods = await self._settle_ownership(job)
+        pods = await self._claim_owned(job)
         plan = desired(job, pods, self.context.clock())
         await self._counted(plan)
         self._refused.discard(key)

@@ -127,7 +127,7 @@ class Tally:
             self.failed_indexes -= self.done
 
     @property
-    def settled(self) -> bool:
+    def all_counted(self) -> bool:
         """Every finished pod is counted, and no pod is left that has to stop."""
         waiting = self.waiting_succeeded or self.waiting_failed or self.new_failed or self.ignored
         return not (waiting or self.new_succeeded or self.active or self.terminating)
@@ -474,7 +474,7 @@ def _ending(
     interim, final = ("FailureTarget", "Failed") if outcome.failed else ("SuccessCriteriaMet", "Complete")
     if condition(job, interim) is None:
         found = with_condition(found, interim, "True", outcome.reason, outcome.message, now)
-    if not tally.settled:
+    if not tally.all_counted:
         return found, []
     found = with_condition(found, final, "True", outcome.reason, outcome.message, now)
     if outcome.failed:

@@ -43,7 +43,7 @@ class DaemonSetController(ReplicaController):
         if history is None or history.update is None:
             return None  # it is going, or another name was asked for: the change of its status comes back here
         now, failures = self.context.clock(), self._failures.setdefault(key, FailedPods())
-        nodes = self._nodes(owner, await self._settle_ownership(owner))
+        nodes = self._nodes(owner, await self._claim_owned(owner))
         roll = Roll.of(owner, nodes, hash_of(history.update))
         plan = desired(owner, nodes, roll, now, failures)
         self._refused.discard(key)

@@ -56,7 +56,7 @@ class DeploymentController(Controller):
             deployment = self.deployments.get(key)
             if deployment is None:
                 return None
-            mine = await self._settle_ownership(deployment)
+            mine = await self._claim_owned(deployment)
             actions = desired(deployment, sort_sets(deployment, mine), self._pods(mine))
             for action in actions:
                 answer = await self.context.do(action)
@@ -81,7 +81,7 @@ class DeploymentController(Controller):
         for each in replica_sets:
             yield from self.pods.owned_by(each["metadata"]["uid"])
 
-    async def _settle_ownership(self, deployment: JsonObject) -> list[JsonObject]:
+    async def _claim_owned(self, deployment: JsonObject) -> list[JsonObject]:
         metadata = deployment["metadata"]
         candidates = [
             *self.replica_sets.owned_by(metadata["uid"]),

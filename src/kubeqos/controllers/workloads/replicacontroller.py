@@ -59,7 +59,7 @@ class ReplicaController(Controller):
             self._refused.discard(key)
             return None
         await self._make_sure(key)
-        pods = await self._settle_ownership(owner)
+        pods = await self._claim_owned(owner)
         plan = desired(owner, pods, self._related(owner), self.context.clock())
         failure, error = None, None
         self._refused.discard(key)
@@ -103,7 +103,7 @@ class ReplicaController(Controller):
         for sibling in self.owners.owned_by(manager["uid"]) if manager else [owner]:
             yield from self._mine(sibling)
 
-    async def _settle_ownership(self, owner: JsonObject) -> list[JsonObject]:
+    async def _claim_owned(self, owner: JsonObject) -> list[JsonObject]:
         """Take and let go of pods; the pods that it manages then."""
         metadata = owner["metadata"]
         candidates = [*self._mine(owner), *self.pods.unmanaged(metadata["namespace"])]

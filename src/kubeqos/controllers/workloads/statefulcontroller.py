@@ -34,7 +34,7 @@ class StatefulSetController(ReplicaController):
         history = await self.revisions.current(owner)
         if history is None or history.update is None:
             return None  # it is going, or another name was asked for: the change of its status comes back here
-        pods = await self._settle_ownership(owner)
+        pods = await self._claim_owned(owner)
         now, namespace = self.context.clock(), owner["metadata"]["namespace"]
         claims = {each["metadata"]["name"]: each for each in self.claims.in_namespace(namespace)}
         self._refused.discard(key)

@@ -51,19 +51,19 @@ class PodCgroups:
     def __init__(self, host: Host) -> None:
         self.host = host
 
-    def settle(self, cgroup: str, sandbox_id: str, about: Collection[str]) -> None:
+    def weigh(self, cgroup: str, sandbox_id: str, about: Collection[str]) -> None:
         """Bring a pod's cgroup to what its containers' classes are `about`; nothing of them is left without any."""
         if self.host.version == V1:
             for kind, hierarchy in _HIERARCHY.items():
-                self._settle(self._folder(cgroup, hierarchy), sandbox_id, {kind} & set(about))
+                self._weigh_folder(self._folder(cgroup, hierarchy), sandbox_id, {kind} & set(about))
             return
         folder = self._folder(cgroup)
         had = read_mark(folder)
-        self._settle(folder, sandbox_id, about)
+        self._weigh_folder(folder, sandbox_id, about)
         if MEMORY in about or any(name in had.files for name in PROTECTIONS):
             self.carry_up(cgroup)
 
-    def _settle(self, folder: Path, sandbox_id: str, about: Collection[str]) -> None:
+    def _weigh_folder(self, folder: Path, sandbox_id: str, about: Collection[str]) -> None:
         mark = read_mark(folder)
         if not folder.is_dir() or not (about or mark.files):
             return

@@ -120,7 +120,7 @@ def weigh(catalog: Catalog, pods: PodCgroups, subject: Subject, mates: Iterable[
     }
     for cgroup in {one.place.cgroup.rstrip("/").rpartition("/")[0] for one in placed if one.place is not None}:
         if is_pod(cgroup, subject.pod_uid):
-            pods.settle(cgroup, subject.sandbox_id, about)
+            pods.weigh(cgroup, subject.sandbox_id, about)
 
 
 async def withdraw(catalog: Catalog, holder: Holder) -> None:

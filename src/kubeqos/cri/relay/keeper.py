@@ -79,7 +79,7 @@ class Keeper:
         if holder is not None and holder.alive:
             self.holders.put(key, dataclasses.replace(holder, alive=False, place=None))
             self._version += 1
-            self.settled(holder.subject)
+            self.weigh_rest(holder.subject)
 
     async def forget(self, key: str) -> None:
         """The subject is gone."""
@@ -88,19 +88,19 @@ class Keeper:
         if holder is not None:
             self._version += 1
             await enforce.withdraw(self.catalog, holder)
-            self.settled(holder.subject)
+            self.weigh_rest(holder.subject)
 
     # ---- the pod's cgroup
 
-    def settle(self, subject: Subject) -> None:
+    def weigh(self, subject: Subject) -> None:
         """Let the pod's own cgroup say what the classes of its containers mean against other pods."""
         mates = [one for _, one in self.holders if one.subject.sandbox_id == subject.sandbox_id]
         enforce.weigh(self.catalog, self.pods, subject, mates)
 
-    def settled(self, subject: Subject, mates: list[Holder] | None = None) -> None:
+    def weigh_rest(self, subject: Subject, mates: list[Holder] | None = None) -> None:
         """The same for those who are left, where nobody waits for it."""
         try:
-            self.settle(subject) if mates is None else enforce.weigh(self.catalog, self.pods, subject, mates)
+            self.weigh(subject) if mates is None else enforce.weigh(self.catalog, self.pods, subject, mates)
         except (KubeqosError, OSError) as error:
             log.error("cannot weigh a pod", subject=subject.describe(), error=str(error))
 
@@ -205,7 +205,7 @@ class Keeper:
                 if place is not None and (place.pid or holder.subject.level is Level.POD):
                     await enforce.enter(self.catalog, dataclasses.replace(holder, classes=told), place)
                     self.holders.put(key, dataclasses.replace(holder, place=place))
-                    self.settle(holder.subject)
+                    self.weigh(holder.subject)
             except KubeqosError as error:
                 log.error("cannot enforce a class", subject=holder.subject.describe(), error=error.what)
 
@@ -256,7 +256,7 @@ class Keeper:
         for _, holder in self.holders:
             pods.setdefault(holder.subject.sandbox_id, []).append(holder)
         for mates in pods.values():
-            self.settled(mates[0].subject, mates)
+            self.weigh_rest(mates[0].subject, mates)
 
     async def enforce_all(self) -> None:
         """Write again what classes promise to whoever runs: somebody has written his own to all of them."""
@@ -291,7 +291,7 @@ class Keeper:
                 if step.holder.place is not None:
                     await enforce.move(old, holder.subject, step.holder.place, _in_place(old, step.leave))
                     await enforce.move(new, holder.subject, step.holder.place, _in_place(new, step.enter))
-                    self.settle(holder.subject)
+                    self.weigh(holder.subject)
         except (KubeqosError, TimeoutError) as error:
             log.error("a subject cannot follow the new configuration", id=key, error=str(error))
 

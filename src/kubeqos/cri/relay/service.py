@@ -270,12 +270,12 @@ class ClassService:
         self.holders.put(holder.subject.id, holder)
         try:
             async with contextlib.AsyncExitStack() as way_back:
-                way_back.callback(self.keeper.settled, holder.subject)
+                way_back.callback(self.keeper.weigh_rest, holder.subject)
                 way_back.callback(self.holders.put, holder.subject.id, before)
                 await enforce.move(self.catalog, holder.subject, place or Place(), moves)
                 way_back.push_async_callback(enforce.move_back, self.catalog, holder.subject, place or Place(), moves)
                 answer = await tell(way_back)
-                self.keeper.settle(holder.subject)
+                self.keeper.weigh(holder.subject)
                 if holder != before:
                     await self.keeper.save()
                 way_back.pop_all()

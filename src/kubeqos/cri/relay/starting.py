@@ -109,7 +109,7 @@ class Starts:
             holder = dataclasses.replace(holder, place=place, alive=True)
             self.keeper.holders.put(key, holder)
             await enforce.enter(self.keeper.catalog, holder, place)
-            self.keeper.settle(subject)
+            self.keeper.weigh(subject)
             await self.keeper.save()
 
     async def _has_exited(self, container_id: str) -> bool:

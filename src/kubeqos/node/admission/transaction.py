@@ -20,7 +20,7 @@ from kubeqos.model.machine import Machine
 from kubeqos.node.admission.fit import NodeFit, Occupancy, Occupant, occupant_of, refuse, shortage
 from kubeqos.node.admission.grants import Conflict, all_beside, beside, combine
 from kubeqos.node.admission.ledger import LedgerEntry, NodeLedger, Restored
-from kubeqos.node.admission.managers import Adopts, OffersForPods, Resizes, Settles
+from kubeqos.node.admission.managers import Adopts, HoldsUntilResized, OffersForPods, Resizes
 from kubeqos.node.admission.managers.strangers import Strangers
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
 from kubeqos.node.pod.effects import Allocation, Shortage
@@ -200,23 +200,23 @@ class Admission:
             if refusal is not None:
                 for earlier in self.managers[:done]:
                     await self._guarded(self._resize_one(earlier, new, old))
-                self._settle(old.uid)
+                self._resize_done(old.uid)
                 return refusal
         return None
 
-    def _settle(self, uid: str) -> None:
+    def _resize_done(self, uid: str) -> None:
         """Give back what a pod had before a resize, unless a container of it still runs with that."""
         entry = self.entries.get(uid)
         for manager in self.managers if entry is not None and not entry.untold else ():
-            if isinstance(manager, Settles):
-                manager.settle(uid)
+            if isinstance(manager, HoldsUntilResized):
+                manager.resize_done(uid)
 
     async def told(self, uid: str, container: str) -> None:
         """A container, or the sandbox, has been brought to what its pod has now."""
         entry = self.entries.get(uid)
         if entry is not None and container in entry.untold:
             self.entries[uid] = replace(entry, untold=tuple(one for one in entry.untold if one != container))
-            self._settle(uid)
+            self._resize_done(uid)
         await self._save()
 
     async def release(self, uid: str) -> None:

@@ -101,7 +101,7 @@ class CgroupKeeper:
             contents = self.files.contents(wanted)
             problems: list[str] = []
             if self.units is not None:
-                contents, problems = await self.units.settle(contents)
+                contents, problems = await self.units.tell(contents)
             done = self.files.write(contents)
             done.problems += problems
             paths = {pod_cgroup(pod.admitted, self._context()): uid for uid, pod in self._core.pods.items()}

@@ -61,12 +61,12 @@ class Partitions:
         problems = [self._exclusive(path, self._now(path) | needs.get(path, NO_CPUS)) for path in above]
         for path in above:
             self._leave(path, {owner.cgroup for owner in wanted})
-        reasons = {owner.key: self._settle(owner) for owner in wanted}
+        reasons = {owner.key: self._partition(owner) for owner in wanted}
         problems += [self._exclusive(path, needs.get(path, NO_CPUS)) for path in reversed(above)]
         blame = next(filter(None, problems), "")
         self.reasons = {key: reason and (blame or reason) for key, reason in reasons.items()}
 
-    def _settle(self, owner: Owner) -> str:
+    def _partition(self, owner: Owner) -> str:
         folder = self._folder(owner.cgroup)
         if not (folder / EXCLUSIVE).exists():
             return OLD_KERNEL if folder.is_dir() else "the container has no cgroup"

@@ -31,7 +31,7 @@ class SystemdUnits:
         self._tree = kept_tree(root)
         self._told: dict[str, Properties] = {}
 
-    async def settle(self, contents: Mapping[str, Files]) -> tuple[dict[str, Files], list[str]]:
+    async def tell(self, contents: Mapping[str, Files]) -> tuple[dict[str, Files], list[str]]:
         """Tell systemd what is new; what is left to be in the files, and what it would not take.
 
         A systemd that does not answer is asked nothing more this time: the values are then in the files at least.
@@ -42,7 +42,7 @@ class SystemdUnits:
             unit = unit_of(path)
             try:
                 if unit:
-                    await self._settle(unit, path, {name: text for (_, name), text in files.items()})
+                    await self._tell_unit(unit, path, {name: text for (_, name), text in files.items()})
             except SystemdError as error:
                 self._told.pop(unit, None)
                 problems.append(f"{path}: {error.what}; a reload of systemd may take these values back")
@@ -50,7 +50,7 @@ class SystemdUnits:
                     break
         return kept, problems
 
-    async def _settle(self, unit: str, path: str, files: Mapping[str, str]) -> None:
+    async def _tell_unit(self, unit: str, path: str, files: Mapping[str, str]) -> None:
         wanted = translated(files, await self._systemd.version()).properties
         told = self._told.get(unit)
         if told is None or not (self._tree / path.strip("/")).is_dir():

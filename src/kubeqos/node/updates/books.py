@@ -135,12 +135,12 @@ class Books:
         self._told = set(self.found)
 
     async def _of_ours(self, key: ContainerKey, grant: Grant, granted: Mapping[ContainerKey, Grant]) -> list[Drift]:
-        pod, identity = self._core.pods.get(key[0]), self._updater.settled(key, grant)
+        pod, identity = self._core.pods.get(key[0]), self._updater.up_to_date(key, grant)
         if pod is None or identity is None:
             return []
         resources = await self._resources(identity)
         # Whoever was told something meanwhile is looked at next time.
-        if resources is None or self._updater.settled(key, grant) != identity or self._admission_changed(key, grant):
+        if resources is None or self._updater.up_to_date(key, grant) != identity or self._admission_changed(key, grant):
             return []
         told = {CPUS: resources.cpuset_cpus, MEMS: resources.cpuset_mems}
         has = {**{kind: text for kind, text in told.items() if text}, **self._kernel(pod.admitted, identity)}

@@ -170,7 +170,7 @@ class ContainerUpdater:
         self._found[key] = resources
         self.pending.found(key, _cpus_of(resources))
 
-    def settled(self, key: ContainerKey, grant: Grant) -> str | None:
+    def up_to_date(self, key: ContainerKey, grant: Grant) -> str | None:
         """The container that should have this, and was told so; None while something is under way.
 
         A pod's admission changes the grants of others at once; that these are to be told is known a moment later.

@@ -24,10 +24,10 @@ class Resizes(Protocol):
 
 
 @runtime_checkable
-class Settles(Protocol):
+class HoldsUntilResized(Protocol):
     """Holds what a pod had beside what it was resized to, until its containers have been told."""
 
-    def settle(self, pod_uid: str) -> None:
+    def resize_done(self, pod_uid: str) -> None:
         """Every container has what the pod was resized to: nothing more is held."""
 
 

@@ -18,7 +18,7 @@ from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, demand, fit
 from kubeqos.topology.alignment.hints import Hint, Offer
 
 REASON = "QOSResourcesUnavailable"
-SETTLED = ""
+AFTER_RESIZE = ""
 """The key of what pods hold after a resize, among the uids of a saved state."""
 
 
@@ -30,7 +30,7 @@ class ClassManager:
     def __init__(self, catalog: Catalog | None = None) -> None:
         self.catalog = catalog or Catalog()
         self._held: dict[str, dict[ClassKey, int]] = {}
-        self._settled: dict[str, dict[ClassKey, int]] = {}
+        self._after_resize: dict[str, dict[ClassKey, int]] = {}
         """What pods hold once their containers have been told of a resize, where that is less."""
         self._used: Counter[ClassKey] = Counter()
 
@@ -41,7 +41,7 @@ class ClassManager:
     def _hold(self, pod_uid: str, held: dict[ClassKey, int] | None) -> None:
         """Make this what a pod holds; None lets it go."""
         self._used.subtract(self._held.pop(pod_uid, {}))
-        self._settled.pop(pod_uid, None)
+        self._after_resize.pop(pod_uid, None)
         if held is not None:
             self._held[pod_uid] = held
             self._used.update(held)
@@ -85,13 +85,13 @@ class ClassManager:
         asked, held = (demand(spec, container_level) for spec in (pod.view.spec, holds))
         self._hold(pod.uid, held)
         if held != asked:
-            self._settled[pod.uid] = asked
+            self._after_resize[pod.uid] = asked
         return None
 
-    def settle(self, pod_uid: str) -> None:
+    def resize_done(self, pod_uid: str) -> None:
         """What a pod had before it was resized is free again: none of its containers is in it any more."""
-        if pod_uid in self._settled:
-            self._hold(pod_uid, self._settled[pod_uid])
+        if pod_uid in self._after_resize:
+            self._hold(pod_uid, self._after_resize[pod_uid])
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
         """Another class of a resource that may change while a container runs."""
@@ -117,18 +117,18 @@ class ClassManager:
 
     def save(self) -> Any:
         held = {uid: _listed(counts) for uid, counts in self._held.items()}
-        settled = {uid: _listed(counts) for uid, counts in self._settled.items()}
-        return {**held, SETTLED: settled} if settled else held
+        after = {uid: _listed(counts) for uid, counts in self._after_resize.items()}
+        return {**held, AFTER_RESIZE: after} if after else held
 
     async def restore(self, state: Any, running: Mapping[str, AdmittedPod]) -> list[str]:
         repaired = []
         saved = dict(state or {})
-        settled = saved.pop(SETTLED, {})
+        after = saved.pop(AFTER_RESIZE, {})
         for uid, held in saved.items():
             if uid in running:
                 self._hold(uid, _counts(held))
-                if uid in settled:
-                    self._settled[uid] = _counts(settled[uid])
+                if uid in after:
+                    self._after_resize[uid] = _counts(after[uid])
             else:
                 repaired.append(f"dropped the classes of pod {uid}, which is gone")
         return repaired
@@ -140,7 +140,9 @@ class ClassManager:
         total: Counter[ClassKey] = Counter()
         for held in self._held.values():
             total.update(held)
-        wrong = [f"pod {uid} is to settle and holds nothing" for uid in self._settled.keys() - self._held.keys()]
+        wrong = [
+            f"pod {uid} is being resized and holds nothing" for uid in self._after_resize.keys() - self._held.keys()
+        ]
         wrong += [f"{count} of {key} are held and not counted" for key, count in (total - self._used).items()]
         return wrong + [f"{count} of {key} are counted and not held" for key, count in (self._used - total).items()]
 

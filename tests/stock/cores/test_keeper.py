@@ -202,6 +202,20 @@ async def test_cpus_stay_owned_while_a_container_of_a_pod_that_is_gone_runs(node
         assert "u-db" not in keeper.table.pods
 
 
+async def test_who_started_unasked_where_it_belongs_is_in_nobodys_way(node: Node) -> None:
+    """Its cgroup has the CPUs that those above it let it have; the runtime, which was not told any, says none."""
+    async with node.agent():
+        own = await node.run("owner", "2")
+    node.containers["c-owner"].linux.resources.cpu.cpus = ""
+    group = node.folder / "kubepods" / "owner"
+    (group / "cpuset.cpus.effective").write_text(own)
+    node.stuck.clear()  # nobody can be told anything meanwhile
+    async with node.agent():
+        grant = await node.create("plain")
+        assert not CpuSet.parse(str(grant.properties["cpuset_cpus"])) & CpuSet.parse(own)
+        node.stuck.set()
+
+
 async def test_a_pod_that_the_api_server_has_forgotten_and_that_still_runs_is_no_riddle(node: Node) -> None:
     """Killed in the midst of the end of two pods, one of which owns CPUs: the agent comes back and knows all."""
     async with node.agent():

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from kubeqos.clock import NS
-from kubeqos.cri.enforcing.host import Host, cgroup_path
+from kubeqos.cri.enforcing.host import V1, Host, cgroup_path
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.providers.effects import CgroupWrite
 from kubeqos.cri.providers.protocol import Place
@@ -150,6 +150,9 @@ class CoreKeeper:
             has = cri_resources(one.linux.resources)
             self._live[row.ref(one.name)] = LiveContainer(dict(one.annotations), has.cpuset_cpus, has.cpuset_mems)
             if not self.updater.pending.of((row.uid, one.name)):
+                # One that started while nobody was asked is where those above it let it be, of which runtimes know
+                # nothing; taken for one that may be anywhere, it would be in the way of others.
+                has.cpuset_cpus = has.cpuset_cpus or self._in_force(one.linux.cgroups_path)
                 self.updater.found((row.uid, one.name), has)
         self._told.set()
         if self.ready.is_set():
@@ -443,6 +446,11 @@ class CoreKeeper:
         place = Place(0, cgroup_path(cgroup))
         found = {kind: self._host.read(place, "cpuset", file) for kind, file in _FILES} if cgroup else {}
         return {kind: text for kind, text in found.items() if text}
+
+    def _in_force(self, cgroup: str) -> str:
+        """The CPUs that the kernel gives a cgroup, by its own or by those above it."""
+        file = "cpuset.cpus" if self._host.version == V1 else "cpuset.cpus.effective"
+        return self._host.read(Place(0, cgroup_path(cgroup)), "cpuset", file) if cgroup else ""
 
     def _now(self) -> float:
         return self.parts.clock.now_ns() / NS

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -48,7 +49,7 @@ def cluster() -> Iterator[Claims]:
             f"apiVersion: kubeqos.io/v1alpha1\nkind: NodeConfiguration\nprofile: cci\nstateDir: {state}\n"
         )
         words = [sys.executable, "-m", "kubeqos.cli.main", "driver", "reference", "--registry", str(registry)]
-        stack.enter_context(process(words, made.folder, "driver"))
+        made.parts["driver"] = stack.enter_context(process(words, made.folder, "driver"))
         made.start()
         made.eventually("cores are published", made.devices)
         made.kubelet.runtime.add_image("registry.k8s.io/pause:3.10", ["sleep", "1000000"])
@@ -115,8 +116,43 @@ def test_cores_of_a_pod_that_is_gone_are_everybodys(cluster: Claims) -> None:
     assert NODE in cluster.kubectl("get", "resourceslices")
 
 
-def test_nothing_is_published_after_kubeqos_is_gone(cluster: Claims) -> None:
-    cluster.agent.close()
-    cluster.agent = ExitStack()
-    assert "resourceslice/" in cluster.run("kubeqos uninstall --yes")
+def test_nothing_is_left_after_kubeqos_is_gone(cluster: Claims) -> None:
+    everything = cluster.cpus("plain")
+    for name, namespace in (("one-core", "default"), ("all", "team")):  # a controller-manager would give them back
+        free = '{"metadata": {"finalizers": null}}'
+        cluster.kubectl("patch", "resourceclaim", name, "-n", namespace, "--type=merge", "-p", free)
+        cluster.kubectl("delete", "resourceclaim", name, "-n", namespace)
+    claim = {"requests": [{"name": "cores", "exactly": {"deviceClassName": "cores.kubeqos.io"}}]}
+    raw = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "last"}}
+    cluster.kubectl("create", "-n", "team", "-f", "-", manifest={**raw, "spec": {"devices": claim}})
+    whole = {"cpu": "1", "memory": "16Mi"}
+    asked = {"requests": whole, "limits": whole, "claims": [{"name": "compute"}]}
+    cluster.pod("last", {}, asked, resourceClaims=[{"name": "compute", "resourceClaimName": "last"}])
+    own = cluster.where("last", "team")
+    cluster.eventually("plain has left", lambda: own not in cluster.cpus("plain"))
+    cluster.parts["driver"].end()  # whoever runs drivers ends them first
+    # A kubelet would run the agent as a pod: this one stands for it.
+    agent = {"name": "agent", "labels": {"app.kubernetes.io/name": "kubeqos-agent"}}
+    spec = {"schedulerName": "nobody", "containers": [{"name": "agent", "image": "x"}]}
+    cluster.kubectl(
+        *("create", "-n", "kubeqos-system", "-f", "-"),
+        manifest={"apiVersion": "v1", "kind": "Pod", "metadata": agent, "spec": spec},
+    )
+    with ThreadPoolExecutor() as pool:
+        leaving = pool.submit(cluster.run, "kubeqos uninstall --yes")
+        cluster.eventually("agents are to end", lambda: not cluster.get("daemonsets", "-A")["items"])
+        cluster.agent.close()
+        cluster.agent = ExitStack()
+        cluster.kubectl("delete", "pod", "agent", "-n", "kubeqos-system", "--now")
+        assert "resourceslice/" in leaving.result()
+    assert cluster.where("last", "team") == everything
+    assert cluster.cpus("plain") == everything
+    tier = f"{cluster.kubelet.cgroup_root}/kubepods/besteffort"
+    assert cgroups.value(tier, "cpuset.cpus") in ("", everything)
+    assert not (cluster.folder / "cores").exists()
+    assert not list((cluster.kubelet.root / "plugins_registry").glob("*kubeqos*"))
     assert not cluster.devices()
+    assert "kubeqos.io" not in cluster.kubectl("get", "crds,clusterroles,validatingwebhookconfigurations", "-o", "name")
+    assert "kubeqos.io" not in str(cluster.get("node", NODE))
+    # Its kubelet would wait for the driver of its claim.
+    cluster.kubectl("delete", "pod", "last", "-n", "team", "--force", "--grace-period=0")

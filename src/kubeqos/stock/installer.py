@@ -1,11 +1,13 @@
 """Puts kubeqos into a stock cluster and takes it out again, over the API. Each step says what it did.
 
-Leaving, the webhooks go first, so that at no moment a namespace waits for somebody who is gone; then everything that
-works; then what stands on Nodes; then our kinds with their objects.
+Leaving, the webhooks go first, so that at no moment a namespace waits for somebody who is gone; then the agents, which
+clear their nodes; then everything else that works; then what stands on Nodes; then our kinds with their objects.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -13,13 +15,17 @@ from kubeqos.client import Api, ApiError, PatchType
 from kubeqos.client.resources import CONFIG_MAPS, NODES, Resource
 from kubeqos.codec import decode_json
 from kubeqos.stock import installation
-from kubeqos.stock.cluster import DEVICE_SLICES
+from kubeqos.stock.cluster import DEVICE_SLICES, NODE_QOSES, PODS
 from kubeqos.stock.control.offers import Offer, label_changes, status_changes
 from kubeqos.stock.control.registration import MUTATING, NAME, VALIDATING
 from kubeqos.stock.cores.devices import DRIVER
+from kubeqos.stock.names import LEAVING
 
 Raw = dict[str, Any]
 MANAGER = "kubeqos-install"
+AGENTS = "app.kubernetes.io/name=kubeqos-agent"
+AGENTS_SECONDS, POLL_SECONDS = 90.0, 0.5
+"""How long agents may take to end; a kubelet gives them 30 s, once it has heard of it."""
 _NOTHING = Offer({}, {})
 
 
@@ -44,12 +50,16 @@ async def uninstall(api: Api) -> AsyncIterator[str]:
     for resource in (VALIDATING, MUTATING):
         if await _deleted(api, resource, {"name": NAME}):
             yield f"{_named(resource, NAME)} deleted"
+    await _send_off(api)
     definitions = []
     for resource, metadata in installation.removals():
         if resource.kind in ("CustomResourceDefinition", "Namespace"):
             definitions.append((resource, metadata))
         elif await _deleted(api, resource, metadata):
             yield f"{_named(resource, metadata['name'])} deleted"
+            if resource.kind == "DaemonSet":
+                async for said in _ended(api):
+                    yield said
     async for said in _clean_nodes(api):
         yield said
     async for said in _withdraw_cores(api):
@@ -57,6 +67,30 @@ async def uninstall(api: Api) -> AsyncIterator[str]:
     for resource, metadata in definitions:
         if await _deleted(api, resource, metadata):
             yield f"{_named(resource, metadata['name'])} deleted"
+
+
+async def _send_off(api: Api) -> None:
+    """Tell every agent that it is not to come back."""
+    try:
+        found = [decode_json(raw) for raw in (await api.list(NODE_QOSES)).items]
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        return
+    for raw in found:
+        await api.patch(NODE_QOSES, raw["metadata"]["name"], {"metadata": {"annotations": {LEAVING: "true"}}})
+
+
+async def _ended(api: Api) -> AsyncIterator[str]:
+    """Wait until the agents' pods have ended: they need their rights and their NodeQOS until then."""
+    deadline = time.monotonic() + AGENTS_SECONDS
+    while pods := (await api.list(PODS, installation.NAMESPACE, labels=AGENTS)).items:
+        if time.monotonic() > deadline:
+            for raw in pods:
+                node = (decode_json(raw).get("spec") or {}).get("nodeName", "")
+                yield f"node/{node}: its agent has not ended; look there for /var/lib/kubeqos"
+            return
+        await asyncio.sleep(POLL_SECONDS)
 
 
 async def _clean_nodes(api: Api) -> AsyncIterator[str]:

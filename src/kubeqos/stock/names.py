@@ -21,6 +21,8 @@ PLUGIN = "kubeqos"
 """Our name among the NRI plugins of a runtime."""
 REQUIRED_PLUGINS = "required-plugins.noderesource.dev/pod"
 """The annotation by which a pod runs only where these NRI plugins are, if the runtime's own validator is on."""
+LEAVING = f"{GROUP}/leaving"
+"""The annotation of a NodeQOS whose agent, when it ends, leaves nothing of ours on the node."""
 _LONGEST = 63
 
 

@@ -62,6 +62,8 @@ async def test_every_built_in_resource_is_offered(tmp_path: Path):
     assert not (root / "kubeqos.gold").exists()
     catalog.install()
     assert (root / "kubeqos.gold").is_dir()
+    catalog.clear()
+    assert not (root / "kubeqos.gold").exists()
 
 
 REFUSED = [

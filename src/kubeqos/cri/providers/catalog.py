@@ -112,6 +112,12 @@ class Catalog:
         """Clear away what the previous configuration left behind; returns what is still in use."""
         return [name for provider, plan in self.rdt_plans for name in provider.files.retire(plan)]
 
+    def clear(self) -> None:
+        """Take away what `install` made; tasks in a group that goes are nobody's again."""
+        for provider, plan in self.rdt_plans:
+            for group in filter(None, plan.schemata):
+                provider.files.remove(group)
+
     def distinct_providers(self) -> Iterable[ClassProvider]:
         everybody = (*self.providers.values(), *self.away.values())
         return {id(provider): provider for provider in everybody}.values()

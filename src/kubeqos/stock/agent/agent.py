@@ -7,6 +7,7 @@ every (re)connection. Cores have the ledger of the embedded home.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,16 @@ from kubeqos.model.machine import Machine as Hardware
 from kubeqos.nri.plugin import SOCKET, serve
 from kubeqos.stock.agent.hooks import ClassHooks, without_unreachable
 from kubeqos.stock.agent.report import Reporter, cores_told, status_of
+from kubeqos.stock.cluster import NODE_QOSES
 from kubeqos.stock.cores.assembly import KUBELET_DIR, is_empty, make_keeper, read_configuration, refuse_kubelet
 from kubeqos.stock.cores.dra import DraDriver
 from kubeqos.stock.cores.keeper import CoreKeeper
 from kubeqos.stock.cores.nriruntime import Update
+from kubeqos.stock.names import LEAVING
 
 TEND_SECONDS, COMPARE_SECONDS = 1.0, 10.0
+ASK_SECONDS, LEAVE_SECONDS = 3.0, 15.0
+"""How long an end waits for the API server to say whether it is for good, and for the runtime if it is."""
 log = logger("kubeqos.agent")
 
 
@@ -92,7 +97,36 @@ class StockAgent:
         return status_of(self.hooks.catalog, self.hooks.holders, self._troubles, before, now, cores)
 
     async def run(self) -> None:
-        """Work until cancelled. Nothing is offered before the runtime has told what runs."""
+        """Work until cancelled; then, if the cluster is done with us, leave nothing on the node."""
+        working = asyncio.create_task(self._work())
+        try:
+            await asyncio.shield(working)
+        except asyncio.CancelledError:
+            left = await self._left()  # with the help of those who work: the runtime is still to be told
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            if left and self.hooks.cores is not None:
+                shutil.rmtree(self.hooks.cores.parts.settings.state_dir, ignore_errors=True)
+            raise
+
+    async def _left(self) -> bool:
+        """Give back what running pods were kept to, if kubeqos is being uninstalled."""
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                report = await self._api.get(NODE_QOSES, self._settings.node)
+            if LEAVING not in (report["metadata"].get("annotations") or {}):
+                return False
+            if self.hooks.cores is not None:
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self.hooks.cores.leave()
+            self.hooks.catalog.clear()
+        except (KubeqosError, OSError) as error:
+            log.warning("what was set on this node stays", reason=str(error) or "no answer in time")
+            return False
+        return True
+
+    async def _work(self) -> None:
+        """Nothing is offered before the runtime has told what runs."""
         cores = self.hooks.cores
         async with asyncio.TaskGroup() as tasks:
             if cores is not None:

@@ -17,6 +17,7 @@ from typing import Any
 from kubeqos.clock import NS
 from kubeqos.cri.enforcing.host import V1, Host, cgroup_path
 from kubeqos.cri.errors import CallError
+from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.effects import CgroupWrite
 from kubeqos.cri.providers.protocol import Place
 from kubeqos.errors import InputError, KubeqosError, StateError
@@ -390,6 +391,16 @@ class CoreKeeper:
             raise CoresRefused(f"{who}: its CPUs {late[0].before} were given to others meanwhile; it is tried again")
         place = Place(container.pid, cgroup_path(container.linux.cgroups_path))
         self._host.perform(place, [CgroupWrite("cpuset", (("cpuset.cpus", str(cpus)),))])
+
+    async def leave(self) -> None:
+        """Let every running container have all CPUs again: nobody keeps any promise here from now on."""
+        machine = self.parts.machine
+        for row in self.table.pods.values():
+            for one in [one for one in row.containers.values() if one.live]:
+                self.fences.allow(cgroup_path(row.cgroups.get(one.id, "")), machine.online)
+                everything = cri.LinuxContainerResources(cpuset_cpus=str(machine.online), cpuset_mems=str(machine.numa))
+                request = cri.UpdateContainerResourcesRequest(container_id=one.id, linux=everything)
+                await self.runtime.update_container_resources(request)
 
     # ---- Looking after everybody
 

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from kubeqos.stock.classquota import RESERVED_SECONDS, NotCounted, Refused, Unknown, Write, recount, release, reserve
+from kubeqos.stock.classquota import (
+    RESERVED_SECONDS,
+    NotCounted,
+    QuotaExceeded,
+    Unknown,
+    Write,
+    recount,
+    release,
+    reserve,
+)
 
 LEVEL = {"rdt"}
 
@@ -61,12 +70,12 @@ def test_reserved_until_it_is_stored_then_counted_once() -> None:
 def test_what_is_over_or_not_listed_is_refused_with_the_numbers() -> None:
     full = written(fresh(), reserve(fresh(), pod("1", containers=2), LEVEL, 0.0))
     over = reserve(full, pod("2"), LEVEL, 0.0)
-    assert isinstance(over, Refused)
+    assert isinstance(over, QuotaExceeded)
     assert over.message == (
         "exceeded quota: q, requested: container.rdt/gold=1, used: container.rdt/gold=2, limited: container.rdt/gold=2"
     )
     other = reserve(full, pod("2", "silver"), LEVEL, 0.0)
-    assert isinstance(other, Refused)
+    assert isinstance(other, QuotaExceeded)
     assert "not allowed (allowed: gold, bronze)" in other.message
     assert isinstance(reserve(full, pod("3", "bronze"), LEVEL, 0.0), Write), "without a capacity there is no end"
 

@@ -61,7 +61,7 @@ Identify = Callable[[Scope, Mapping[bytes, bytes]], Identity]
 log = logger("kubeqos.dashboard")
 
 
-class Refused(KubeqosError):
+class HttpRefusal(KubeqosError):
     """A request that is not answered, with its code."""
 
     def __init__(self, code: int, what: str, remedy: str = "") -> None:
@@ -101,7 +101,7 @@ class Dashboard:
         headers = dict(scope["headers"])
         try:
             response = await self._answer(scope, headers, receive)
-        except Refused as error:
+        except HttpRefusal as error:
             response = _problem(error.code, error)
         except NotFound as error:
             response = _problem(404, error)
@@ -120,12 +120,12 @@ class Dashboard:
     async def _answer(self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive) -> Response:
         method, path = scope["method"], scope["path"].removeprefix(PREFIX)
         if method not in ("GET", "HEAD", "POST"):
-            raise Refused(405, f"the dashboard does not answer {method}")
+            raise HttpRefusal(405, f"the dashboard does not answer {method}")
         if method == "POST":
             self._from_our_page(headers)
         if not path.startswith("/api/v1/"):
             if method == "POST":
-                raise Refused(405, "this is a page")
+                raise HttpRefusal(405, "this is a page")
             return self._page(path)
         rest, query = path.removeprefix("/api/v1/"), parse_query(scope["query_string"])
         body = await read_body(receive, MAX_BODY) if method == "POST" else b""
@@ -164,14 +164,14 @@ class Dashboard:
                 return _json(await self.answers.what_if(session.identity, _question(body, WhatIfQuestion)))
             case "compare":
                 return _json(await self.answers.compare(_question(body, CompareQuestion)))
-        raise Refused(404, f"there is no {rest}")
+        raise HttpRefusal(404, f"there is no {rest}")
 
     # ---- Logging in
 
     def _login(self, question: LoginQuestion) -> Response:
         opened = self.sessions.open(question.code, self.clock())
         if opened is None:
-            raise Refused(
+            raise HttpRefusal(
                 401,
                 "this link is wrong, was used before, or is older than a quarter of an hour",
                 "ask for a new one: kubeqos dashboard --link",
@@ -182,7 +182,7 @@ class Dashboard:
     def _link(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response:
         identity = self.identify(scope, headers) if self.identify is not None else ANONYMOUS
         if identity.user == ANONYMOUS.user:
-            raise Refused(401, "links are for users of the API", "ask with the credentials of a kubeconfig")
+            raise HttpRefusal(401, "links are for users of the API", "ask with the credentials of a kubeconfig")
         return Response(201, encode_json({"link": self.link(identity), "user": identity.user}), headers=[_FRESH])
 
     def _session(self, headers: Mapping[bytes, bytes]) -> tuple[str, Session]:
@@ -190,7 +190,7 @@ class Dashboard:
             name, _, token = pair.strip().partition("=")
             if name == self._cookie and (session := self.sessions.find(token, self.clock())) is not None:
                 return token, session
-        raise Refused(401, "not logged in, or not any more", "ask for a new link: kubeqos dashboard --link")
+        raise HttpRefusal(401, "not logged in, or not any more", "ask for a new link: kubeqos dashboard --link")
 
     def _set_cookie(self, token: str, seconds: int) -> tuple[bytes, bytes]:
         # The prefix __Host- wants the path of the whole host, and TLS.
@@ -204,7 +204,7 @@ class Dashboard:
         site = headers.get(b"sec-fetch-site", b"none")
         ours = origin in ("", f"https://{host}", f"http://{host}") and site in (b"none", b"same-origin")
         if not ours or not headers.get(b"content-type", b"").startswith(JSON.encode()):
-            raise Refused(403, "this request does not come from the dashboard's own page")
+            raise HttpRefusal(403, "this request does not come from the dashboard's own page")
 
     # ---- The page
 
@@ -214,10 +214,10 @@ class Dashboard:
         name = "index.html" if path == "/" else path.removeprefix("/static/")
         kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
         if "/" in name or name.startswith("."):
-            raise Refused(404, "there is no such page")
+            raise HttpRefusal(404, "there is no such page")
         file = resources.files("kubeqos.dashboard") / "static" / name
         if not file.is_file():
-            raise Refused(404, "there is no such page")
+            raise HttpRefusal(404, "there is no such page")
         text = "; charset=utf-8" if kind.startswith("text/") else ""
         return Response(200, file.read_bytes(), f"{kind}{text}", [_STATIC])
 
@@ -230,7 +230,7 @@ def _question(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(400, f"the question cannot be read: {error}") from error
+        raise HttpRefusal(400, f"the question cannot be read: {error}") from error
 
 
 def _json(data: Data) -> Response:

@@ -29,7 +29,7 @@ _TRIED_NODES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedNodes:
     """A reason and the nodes that give it."""
 
     reason: str
@@ -44,13 +44,13 @@ class Remedy:
     node: str
 
 
-def refused_by(answer: Unplaced) -> list[Refused]:
+def refused_by(answer: Unplaced) -> list[RefusedNodes]:
     """The nodes by reason, most of them first."""
     found: dict[str, list[str]] = {}
     for node, why in answer.explanation.by_node().items():
         for reason in why.reasons:
             found.setdefault(reason, []).append(node)
-    return [Refused(reason, tuple(sorted(nodes))) for reason, nodes in sorted(found.items(), key=_most_first)]
+    return [RefusedNodes(reason, tuple(sorted(nodes))) for reason, nodes in sorted(found.items(), key=_most_first)]
 
 
 def _most_first(item: tuple[str, list[str]]) -> tuple[int, str]:

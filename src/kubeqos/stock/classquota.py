@@ -33,7 +33,7 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class QuotaExceeded:
     """The pod would use more than the quota allows."""
 
     message: str
@@ -53,7 +53,7 @@ class Write:
 
 def reserve(
     quota: Raw, pod: Raw, container_level: Collection[str], now: float
-) -> Write | Refused | Unknown | NotCounted:
+) -> Write | QuotaExceeded | Unknown | NotCounted:
     """Reserve what a pod that is about to be stored will use of this quota."""
     status = quota.get("status") or {}
     uid = pod["metadata"].get("uid", "")
@@ -66,7 +66,7 @@ def reserve(
     charge = charge_pod(_view(pod))
     answer = decide([compiled], None, charge, container_level=container_level)
     if isinstance(answer, OverQuota):
-        return Refused(answer.message)
+        return QuotaExceeded(answer.message)
     delta = answer.deltas.get(compiled.name)
     if delta is None or not delta.classes:
         return NotCounted()

@@ -15,7 +15,7 @@ from typing import Any
 from kubeqos.client import Api, ApiError
 from kubeqos.codec import decode_json
 from kubeqos.errors import RemoteError
-from kubeqos.stock.classquota import NotCounted, Refused, Unknown, Write, recount, release, reserve
+from kubeqos.stock.classquota import NotCounted, QuotaExceeded, Unknown, Write, recount, release, reserve
 from kubeqos.stock.cluster import PODS, QUOTAS, Cluster
 
 Raw = dict[str, Any]
@@ -67,8 +67,8 @@ class QuotaKeeper:
         metadata = quota["metadata"]
         for _ in range(ATTEMPTS):
             answer = reserve(quota, pod, level, self._now())
-            if isinstance(answer, Refused | NotCounted):
-                return answer.message if isinstance(answer, Refused) else None
+            if isinstance(answer, QuotaExceeded | NotCounted):
+                return answer.message if isinstance(answer, QuotaExceeded) else None
             if isinstance(answer, Unknown):
                 written = await self._counted(quota)
             elif dry_run:

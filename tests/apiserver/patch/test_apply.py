@@ -72,6 +72,15 @@ def test_a_container_that_is_no_longer_applied_is_removed() -> None:
     assert [c["name"] for c in after["spec"]["containers"]] == ["two"]
 
 
+def test_lists_that_are_always_written_belong_to_who_was_there_before_the_first_apply() -> None:
+    cluster = Cluster(schema.kind("", "v1", "LimitRange"))
+    cluster.create("a", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
+    assert cluster.live
+    del cluster.live["metadata"]["managedFields"]
+    cluster.apply("b", metadata={"name": "x", "labels": {"c": "d"}})
+    assert cluster.fields("before-first-apply") == {"f:spec": {"f:limits": {}}}
+
+
 def test_a_container_that_somebody_else_applies_too_stays() -> None:
     cluster = Cluster()
     cluster.apply("a", spec={"containers": [container("one", image="1", tty=True)]})

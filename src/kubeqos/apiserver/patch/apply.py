@@ -125,7 +125,8 @@ def _entries(live: JsonObject | None, schema: TypeSchema, writer: Writer) -> lis
         return []
     if entries := decode(live.get("metadata", {}).get("managedFields")):
         return entries
-    fields = changes_between(None, live, schema, writer.ignored).added
+    changes = changes_between(None, live, schema, writer.ignored)
+    fields = union(changes.added, changes.modified)  # a list that is always written is null in an empty object
     return [ManagedFieldsEntry(BEFORE_FIRST_APPLY, "Update", writer.api_version, fields, writer.now)] if fields else []
 
 

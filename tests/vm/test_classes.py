@@ -8,7 +8,6 @@ from tests.vm.conftest import BOTH, STOCK
 from tests.vm.node import SCRATCH, Node, pod
 
 pytestmark = pytest.mark.vm
-on_both = pytest.mark.parametrize("node", BOTH, indirect=True)
 on_all = pytest.mark.parametrize("node", [*BOTH, STOCK], indirect=True)
 on_one_and_stock = pytest.mark.parametrize("node", ["cgroupfs", STOCK], indirect=True)
 on_cgroupfs = pytest.mark.parametrize("node", ["cgroupfs"], indirect=True)
@@ -31,8 +30,8 @@ def test_a_latency_pod_takes_the_cpu_from_a_batch_pod(node: Node) -> None:
     assert used[first]["cpuMicroseconds"] > 20 * used[second]["cpuMicroseconds"], used
 
 
-@on_both
-@pytest.mark.proves("class-memory")
+@on_all
+@pytest.mark.proves("class-memory", on=("v2", "stock"))
 def test_protected_memory_is_kept_when_the_kernel_reclaims(node: Node) -> None:
     files = "for n in first second; do head -c 64M /dev/urandom > /var/tmp/$n; done; sync"
     node.vm.run("sh", "-c", f"{files}; echo 3 > /proc/sys/vm/drop_caches", seconds=120)  # who reads first is charged

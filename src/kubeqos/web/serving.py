@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from kubeqos.codec import encode_json
 from kubeqos.web.asgi import DIRECT, UPGRADE, Headers
+from kubeqos.web.garbage import connection_ended
 from kubeqos.web.messages import JSON, Connection
 from kubeqos.web.sockets import answering
 from kubeqos.web.status import ApiError, bad_request
@@ -116,6 +117,7 @@ class Protocol(PeerCertificateProtocol):
         self._stop_clock()
         self._stop_unread()
         super().connection_lost(exc)
+        connection_ended()
 
     def pause_writing(self) -> None:
         super().pause_writing()

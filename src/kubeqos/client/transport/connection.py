@@ -17,6 +17,7 @@ import httptools
 import msgspec
 
 from kubeqos.client.credentials import ResumingContext
+from kubeqos.web.garbage import connection_ended
 
 MOST_UNREAD = 1 << 20  # bytes of a stream that wait for its reader
 
@@ -134,6 +135,7 @@ class Connection(asyncio.Protocol):
         if not self.closed.done():
             self.closed.set_result(None)
         self._lost(self)
+        connection_ended()
 
     def _fail(self, error: NoAnswer) -> None:
         if self._waiter is not None and not self._waiter.done():

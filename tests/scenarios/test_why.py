@@ -109,6 +109,7 @@ def test_a_pod_that_is_gone_is_told_of_from_its_record(cluster: ScenarioCluster,
     cluster.apply(pod("short"))
     cluster.wait("short is bound", lambda: cluster.pod("short")["spec"].get("nodeName"))
     cluster.wait("its event is there", lambda: "Scheduled" in kubeqos(viewer, "why", "short"))
+    cluster.wait("its record is there", lambda: '"Placement"' in kubeqos(viewer, "why", "short", "-o", "json"))
     cluster.kubectl("delete", "pod", "short", "--force", "--wait=false")
     cluster.wait("short is gone", lambda: cluster.pod("short") is None)
     told = kubeqos(viewer, "why", "short").splitlines()

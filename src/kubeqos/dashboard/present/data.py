@@ -302,6 +302,8 @@ class HeldCpus(Data, frozen=True, kw_only=True):
     mems: str
     partition: str = ""
     """What the kernel made of its own CPUs: a partition, or why not."""
+    idle: str = ""
+    """Siblings of its own CPUs, on which nobody runs."""
 
 
 class PodData(Data, frozen=True, kw_only=True):

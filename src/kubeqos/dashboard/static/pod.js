@@ -16,7 +16,7 @@ const CLASS_COLUMNS = [
 const CPU_COLUMNS = [
   ["Container", (one) => one.container],
   ["CPUs", (one) => one.cpus],
-  ["How", (one) => (one.exclusive ? "its own" : "shared")],
+  ["How", (one) => (one.exclusive ? `its own${one.idle ? `; nobody runs on ${one.idle}` : ""}` : "shared")],
   ["Memory of", (one) => (one.mems ? `NUMA ${one.mems}` : "every NUMA node")],
 ];
 const STATE_COLUMNS = [

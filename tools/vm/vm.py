@@ -62,6 +62,7 @@ class Vm:
     def _words(self, disks: list[tuple[Path, str]]) -> list[str]:
         boot = backports.boot() if self.machine.backports else images.boot()
         append = ["root=/dev/vda", "rw", "console=ttyS0", "quiet", "panic=-1", "mitigations=off", *self.machine.kernel]
+        append += ["no_timer_check"]  # on a busy machine the timer's first ticks are late, and the kernel would give up
         words = [
             "qemu-system-x86_64",
             "-machine",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
@@ -163,6 +164,29 @@ def test_a_node_that_goes_takes_its_refusals_with_it() -> None:
     story.core.node_changed(None, "n", 1.0)
     story.core.node_changed(node("n", cpu="100"), "n", 1.0)
     assert send(story, "b") == ["b"]
+
+
+@pytest.mark.parametrize("how", ["the node goes", "a pod runs there"])
+def test_a_pause_that_nobody_waits_for_wakes_the_scheduler_once(how: str) -> None:
+    """With a time in the past it would be woken without end."""
+    story = one_node()
+    send(story, "p1")
+    story.see(refused(pod("p1"), "n"))
+    story.now += FIRST_PAUSE
+    story.core.tick(story.now)
+    assert send(story, "p2") == ["p2"]
+    if how == "the node goes":
+        story.core.node_changed(None, "n", story.now)
+    else:
+        story.see(running(pod("p2"), "n"))
+    assert len(story.core.refusals) == 0
+    for _ in range(10):
+        due = story.core.next_wake
+        if due is not None:
+            story.now = max(story.now, due)
+            story.core.tick(story.now)
+            assert story.core.next_wake is None or story.core.next_wake > story.now
+    assert story.core.next_wake is None
 
 
 def test_refusals_are_counted_for_metrics() -> None:

@@ -328,8 +328,7 @@ class Scheduler:
     def tick(self, now: float) -> None:
         """Time has passed: nodes and pods whose pause is over may be tried again."""
         self.queue.promote(now)
-        if len(self.refusals):
-            self._kept_off.tick(now)
+        self._kept_off.tick(now)  # also when nothing is kept off any more: what has passed must not wake anybody again
 
     # -- places held for preemptors ----------------------------------------------------------------------------------
 

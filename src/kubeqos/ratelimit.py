@@ -16,13 +16,20 @@ class RateLimit:
 
     def allows(self, now: float) -> bool:
         """Whether a call at `now` may go on; it then counts."""
+        return self.take(1, now) == 1
+
+    def take(self, most: int, now: float) -> int:
+        """As many as there are of those wanted; they then count."""
         if self._at is None:
             self._left = float(self.burst)
         else:
             passed = max(now - self._at, 0.0)  # a clock that was set back fills nothing
             self._left = min(float(self.burst), self._left + passed * self.per_second)
         self._at = now
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
+        taken = min(most, int(self._left))
+        self._left -= taken
+        return taken
+
+    def seconds_until_one(self) -> float:
+        """How long from the last question until there is one more."""
+        return max(0.0, 1.0 - self._left) / self.per_second

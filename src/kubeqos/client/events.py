@@ -23,11 +23,12 @@ from msgspec import UNSET
 
 from kubeqos.client.api import Api, Refused, Submission
 from kubeqos.client.errors import ApiError, Unreachable
-from kubeqos.client.eventlimits import BURST, RATE, ObjectLimits, Tokens
+from kubeqos.client.eventlimits import BURST, RATE, ObjectLimits
 from kubeqos.client.resources import EVENTS
 from kubeqos.codec import JsonObject
 from kubeqos.model.messages import Event, EventMetadata, EventSource, ObjectReference
 from kubeqos.model.timestamps import timestamp
+from kubeqos.ratelimit import RateLimit
 
 REMEMBERED = 4096  # series
 QUEUED = 1000  # that wait to be written, as many as in Kubernetes
@@ -87,7 +88,7 @@ class EventRecorder:
         self._unwritten: dict[str, dict[str, Series]] = {"Warning": {}, "Normal": {}}  # by name, urgent ones first
         self._timer = timer
         self._limits = ObjectLimits()
-        self._tokens = Tokens.full(RATE, BURST, timer())
+        self._tokens = RateLimit(RATE, BURST)
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()

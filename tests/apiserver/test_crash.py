@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kubeqos.codec import decode_json, encode_json
+from kubeqos.model.quantity import Quantity
 from tests.apiserver import crash_server
 from tests.shared.victims import kills, nursery
 
@@ -127,9 +128,8 @@ def check(server: Server, writers: list[Writer], newest: int, story: str) -> int
         assert not writer.deleted & found.keys(), f"an acknowledged deletion came back, {story}"
     _, quota = call(connection, "GET", QUOTA)
     used = quota["status"]["used"]
-    assert used["pods"] == str(len(found)), story
-    millis = 100 * len(found)
-    assert used["requests.cpu"] == (str(millis // 1000) if millis % 1000 == 0 else f"{millis}m"), story
+    assert Quantity.parse(used["pods"]) == Quantity.parse(len(found)), story  # as numbers: a thousand pods are "1k"
+    assert Quantity.parse(used["requests.cpu"]) == Quantity.parse(f"{100 * len(found)}m"), story
     connection.close()
     return revision
 

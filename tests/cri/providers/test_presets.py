@@ -216,3 +216,33 @@ def test_a_process_that_has_ended_is_gone():
     process.wait()
     with pytest.raises(SubjectGone, match="has ended"):
         Host().located(process.pid)
+
+
+def test_a_process_that_nobody_has_waited_for_is_gone_and_not_in_the_root():
+    """Seen on cgroup v1: a container that ended within its start was found in `/`, and the root was written to."""
+    process = subprocess.Popen(["true"])
+    try:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+        assert Path(f"/proc/{process.pid}/cgroup").exists()
+        with pytest.raises(SubjectGone, match="has ended"):
+            Host().located(process.pid)
+    finally:
+        process.wait()
+
+
+def test_a_cgroup_that_goes_while_it_is_written_was_of_one_that_is_gone(tmp_path, monkeypatch):
+    process = subprocess.Popen(["true"])
+    process.wait()
+    folder = tmp_path / "pod/c"
+    folder.mkdir(parents=True)
+    (folder / "cpu.weight").write_text("100\n")
+
+    def written(path: Path, _value: str) -> None:
+        path.unlink()
+        folder.rmdir()
+        raise RemoteError("cannot write '200': No such device", where=str(path))
+
+    monkeypatch.setattr("kubeqos.cri.enforcing.host.write_file", written)
+    host = Host(tmp_path, version=V2)
+    with pytest.raises(SubjectGone, match="its cgroup is gone"):
+        host.perform(Place(process.pid, "/pod/c"), [CgroupWrite("cpu", (("cpu.weight", "200"),))])

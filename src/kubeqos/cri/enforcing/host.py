@@ -20,6 +20,8 @@ from kubeqos.errors import RemoteError
 from kubeqos.rules.qos.unitproperties import slice_path
 
 V1, V2 = 1, 2
+FLAGS_IN_STAT = 6  # of /proc/PID/stat, counted from the state, which follows the name (man 5 proc)
+PF_EXITING = 0x4  # include/linux/sched.h
 
 
 class Host:
@@ -57,6 +59,8 @@ class Host:
             mounts = Path("/proc/self/mountinfo").read_text()
         except (FileNotFoundError, ProcessLookupError) as error:
             raise SubjectGone(f"process {pid} has ended") from error
+        if ended(pid):  # asked after the reading: from its end on, a process seems to be in the root of cgroup v1
+            raise SubjectGone(f"process {pid} has ended")
         return placed(pid, cgroups_of(text, self.version), mount_roots(mounts, self.cgroup_root, self.version))
 
     def read(self, place: Place, controller: str, file: str) -> str:
@@ -106,12 +110,13 @@ class Host:
                 self.written(place.cgroup, path.name, value)
             except RemoteError as error:
                 failures.append(error)  # a device may obey only one of several files
+        gone = (failures or not there) and not directory.exists() and place.pid and ended(place.pid)
+        if gone:  # before our writing, or in the middle of it
+            raise SubjectGone(f"process {place.pid} has ended and its cgroup is gone", where=str(directory))
         if failures and (len(failures) == len(there) or not effect.every):
             raise failures[0]
         if there:
             return
-        if not directory.exists() and place.pid and not os.path.exists(f"/proc/{place.pid}"):
-            raise SubjectGone(f"process {place.pid} has ended and its cgroup is gone", where=str(directory))
         if effect.needed:
             names = " or ".join(file for file, _ in effect.choices)
             raise RemoteError(
@@ -128,6 +133,15 @@ class Host:
             if stat.S_ISBLK(status.st_mode):
                 found.append((os.major(status.st_rdev), os.minor(status.st_rdev)))
         return list(dict.fromkeys(found))
+
+
+def ended(pid: int) -> bool:
+    """Whether a process has ended or is just ending, waited for by its parent or not."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return bool(int(words[FLAGS_IN_STAT]) & PF_EXITING)
 
 
 def write_file(path: Path, value: str) -> None:

@@ -99,10 +99,12 @@ def verdict(users: Users, nodes: dict[str, dict[str, Any]]) -> int:
         print(f"  {users.starts:,} were to start: this machine was too busy or too slow for that")
     print("  " + ", ".join(f"{reason} {count}" for reason, count in sorted(tally.refused.items())))
     print("  " + ", ".join(f"{what} {count}" for what, count in sorted(tally.troubles.items())))
-    print(f"\n{'node':10}{'samples':>9}{'per second':>12}{'containers':>12}{'owners':>8}{'at once':>9}{'moves':>8}")
+    heads = {"samples": 9, "per second": 12, "longest gap": 13, "containers": 12, "owners": 8, "at once": 9, "moves": 8}
+    print(f"\n{'node':10}" + "".join(f"{head:>{width}}" for head, width in heads.items()))
     for name, one in nodes.items():
         print(
-            f"{name:10}{one['samples']:>9,}{one['perSecond']:>12}{one['containers']:>12,}{one['owners']:>8,}"
+            f"{name:10}{one['samples']:>9,}{one['perSecond']:>12}{one['longestGapSeconds']:>11} s"
+            f"{one['containers']:>12,}{one['owners']:>8,}"
             f"{one['mostAtOnce']:>9}{one['cpusetChanges']:>8,}"
         )
     checks = {

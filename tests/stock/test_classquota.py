@@ -6,16 +6,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kubeqos.stock import classquota
 from kubeqos.stock.classquota import (
     RESERVED_SECONDS,
+    GivenBack,
     NotCounted,
     QuotaExceeded,
+    Reservation,
+    Settled,
     Unknown,
+    Wish,
     Write,
     recount,
     release,
-    reserve,
+    settle,
 )
 
 LEVEL = {"rdt"}
@@ -36,6 +43,10 @@ def pod(uid: str, cls: str = "gold", containers: int = 1, phase: str = "Running"
         "spec": {"containers": [{"name": name} for name in names]},
         "status": {"phase": phase},
     }
+
+
+def reserve(raw: dict[str, Any], asking: dict[str, Any], level: set[str], now: float) -> object:
+    return classquota.reserve(raw, Reservation.of(asking), level, now)
 
 
 def counted(raw: dict[str, Any]) -> dict[str, int]:
@@ -100,6 +111,24 @@ def test_what_was_reserved_in_vain_is_given_back_once() -> None:
     assert isinstance(release(stored, "1"), NotCounted), "a pod that is stored keeps its place"
 
 
+def test_wishes_that_come_together_see_what_those_before_them_took() -> None:
+    wishes: list[Wish] = [Reservation.of(pod("probe", containers=2), dry_run=True)]
+    wishes += [Reservation.of(pod(uid)) for uid in "123"]
+    settled = settle(fresh(), wishes, LEVEL, 0.0)
+    assert isinstance(settled, Settled)
+    assert settled.answers[:3] == (None, None, None), "of a dry run nothing is kept"
+    assert "used: container.rdt/gold=2" in (settled.answers[3] or "")
+    assert settled.status is not None
+    assert set(settled.status["reserved"]) == {"1", "2"}
+    full = {**fresh(), "status": settled.status}
+    moved = settle(full, [GivenBack("1"), Reservation.of(pod("3")), Reservation.of(pod("4"))], LEVEL, 0.0)
+    assert isinstance(moved, Settled)
+    assert [bool(answer) for answer in moved.answers] == [False, False, True]
+    assert set((moved.status or {})["reserved"]) == {"2", "3"}
+    assert settle(full, [Reservation.of(pod("2"))], LEVEL, 0.0) == Settled((None,), None), "nothing new to write"
+    assert isinstance(settle(quota(), wishes, LEVEL, 0.0), Unknown)
+
+
 # -- many hands ----------------------------------------------------------------------------------------------------
 
 
@@ -122,14 +151,23 @@ class World:
         }
         return True
 
-    def webhook(self, name: str) -> Iterator[None]:
-        """Read, reserve, and the server stores the pod; each at its own time."""
+    def webhook(self, *names: str) -> Iterator[None]:
+        """Read, reserve for all who wait, and the server stores those that were let in; each at its own time."""
         read = self.quota
         yield
-        admitted = self.write(read, reserve(read, pod(name), LEVEL, self.now))
-        yield
-        if admitted:
-            self.pods[name] = pod(name)
+        admitted = self.settle(read, [Reservation.of(pod(name)) for name in names])
+        for name, answer in zip(names, admitted or (), strict=admitted is not None):
+            yield
+            if answer is None:
+                self.pods[name] = pod(name)
+
+    def settle(self, read: dict[str, Any], wishes: list[Wish]) -> tuple[str | None, ...] | None:
+        """What all of them are told, or None where somebody else was faster."""
+        settled = settle(read, wishes, LEVEL, self.now)
+        assert isinstance(settled, Settled)
+        if settled.status is not None and not self.write(read, Write(settled.status)):
+            return None
+        return settled.answers
 
     def counter(self) -> Iterator[None]:
         read = self.quota
@@ -147,7 +185,7 @@ class World:
         yield
         self.pods.pop(name, None)
 
-    def settle(self) -> None:
+    def audit(self) -> None:
         self.now += RESERVED_SECONDS
         self.write(self.quota, recount(self.quota, self.pods.values(), self.now))
 
@@ -169,8 +207,9 @@ def orders(*steps: int) -> Iterator[tuple[int, ...]]:
         lambda world: [world.webhook("a"), world.webhook("b"), world.counter()],
         lambda world: [world.webhook("a"), world.counter(), world.deletion("a")],
         lambda world: [world.webhook("a"), world.webhook("b"), world.deletion("a")],
+        lambda world: [world.webhook("a", "b"), world.webhook("c"), world.counter()],
     ],
-    ids=["two webhooks and a counter", "a counter and a deletion", "two webhooks and a deletion"],
+    ids=["two webhooks and a counter", "a counter and a deletion", "two webhooks and a deletion", "two at once"],
 )
 def test_in_every_order_the_quota_holds_and_nothing_leaks(parties: Callable[[World], list[Iterator[None]]]) -> None:
     lengths = [sum(1 for _ in party) + 1 for party in parties(World())]
@@ -181,7 +220,7 @@ def test_in_every_order_the_quota_holds_and_nothing_leaks(parties: Callable[[Wor
         for party in order:
             next(running[party], None)
             assert len(world.pods) <= 1, f"over the quota after {order}"
-        world.settle()
+        world.audit()
         assert counted(world.quota)["gold"] == len(world.pods), f"wrong after {order}"
         seen += 1
     assert seen > 300
@@ -198,3 +237,57 @@ def test_a_reservation_outlives_every_request_but_not_the_count_after_it() -> No
     for _ in world.webhook("b"):
         pass
     assert list(world.pods) == ["b"]
+
+
+REPLICAS = 3
+STEPS = st.one_of(
+    st.tuples(st.just("ask"), st.integers(0, REPLICAS - 1), st.integers(1, 3)),
+    st.tuples(st.just("commit"), st.integers(0, REPLICAS - 1), st.booleans()),
+    st.tuples(st.just("store"), st.integers(0, 9), st.just(0)),
+    st.tuples(st.just("delete"), st.integers(0, 9), st.just(0)),
+    st.tuples(st.just("count"), st.integers(0, 2), st.just(0)),
+)
+
+
+@given(capacity=st.integers(0, 4), steps=st.lists(STEPS, max_size=60))
+def test_replicas_with_old_copies_and_full_queues_never_overrun_a_quota_and_leak_nothing(
+    capacity: int, steps: list[tuple[str, int, int]]
+) -> None:
+    """Each replica keeps a copy, which may be old, and a queue; some that were let in are refused by somebody else."""
+    world = World()
+    world.quota = fresh(capacity)
+    copies = [world.quota] * REPLICAS
+    queues: list[list[Wish]] = [[] for _ in range(REPLICAS)]
+    admitted: list[str] = []
+    asked = told = 0
+    for what, number, more in steps:
+        if what == "ask":
+            queues[number] += [Reservation.of(pod(f"p{asked + each}")) for each in range(more)]
+            asked += more
+        elif what == "commit" and queues[number]:
+            copies[number] = world.quota if more else copies[number]
+            answers = world.settle(copies[number], queues[number])
+            copies[number] = world.quota
+            if answers is None:
+                continue  # somebody else was faster: all of them are decided anew
+            for wish, answer in zip(queues[number], answers, strict=True):
+                admitted += [wish.uid] if answer is None and isinstance(wish, Reservation) else []
+            told += sum(isinstance(wish, Reservation) for wish in queues[number])
+            queues[number] = []
+        elif what == "store" and admitted:
+            name = admitted.pop(number % len(admitted))
+            if number == 0:
+                queues[0].append(GivenBack(name))  # another quota has refused it
+            else:
+                world.pods[name] = pod(name)
+        elif what == "delete" and world.pods:
+            del world.pods[sorted(world.pods)[number % len(world.pods)]]
+        elif what == "count":
+            world.write(world.quota, recount(world.quota, world.pods.values(), world.now))
+        assert len(world.pods) + len(admitted) <= capacity, "those who were told that they may are never too many"
+    assert told + sum(isinstance(wish, Reservation) for queue in queues for wish in queue) == asked, "all are answered"
+    for name in admitted:
+        world.pods[name] = pod(name)
+    world.audit()
+    assert counted(world.quota)["gold"] == len(world.pods) <= capacity
+    assert world.quota["status"]["reserved"] == {}

@@ -128,7 +128,10 @@ class Cache:
         return [entry.raw for key in list(self._entries) if (entry := self._live(key)) is not None]
 
     def in_namespace(self, namespace: str) -> Iterator[JsonObject]:
-        return self._objects(sorted(self._namespaces.get(namespace, ())))
+        return self._objects(self.keys_in(namespace))
+
+    def keys_in(self, namespace: str) -> list[str]:
+        return sorted(self._namespaces.get(namespace, ()))
 
     def owned_by(self, uid: str) -> list[JsonObject]:
         """Everything that names this uid as an owner."""

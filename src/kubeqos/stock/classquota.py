@@ -6,19 +6,22 @@ condition that the quota is still what was read. A pod is stored only after its 
 counts either sees the pod, or sees its reservation, or is refused the write. A reservation whose pod was never stored,
 because somebody else refused it, ends after `RESERVED_SECONDS`, longer than an API server works on a request.
 
-Pure: `reserve` and `recount` take objects and give the status to write. The counting itself is `rules.quota`.
+Many pods may come with one write: `settle` lets each of them see what those before it have taken, and what it says
+holds for all of them once the write is through, or for none.
+
+Pure: `settle`, `reserve` and `recount` take objects and give the status to write. The counting itself is `rules.quota`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.model.objects import PodView
 from kubeqos.model.timestamps import seconds_of, timestamp
 from kubeqos.rules.qos.classes import ClassKey, Level
-from kubeqos.rules.quota.charge import charge_pod
+from kubeqos.rules.quota.charge import Charge, charge_pod
 from kubeqos.rules.quota.ledger import OverQuota, decide
 from kubeqos.rules.quota.quota import Quota
 from kubeqos.stock.convert import to_fields
@@ -51,20 +54,72 @@ class Write:
     status: Raw
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A pod that is about to be stored, as quotas see it. Of a dry run nothing is kept."""
+
+    uid: str
+    name: str
+    charge: Charge
+    dry_run: bool = False
+
+    @staticmethod
+    def of(pod: Raw, *, dry_run: bool = False) -> Reservation:
+        metadata = pod["metadata"]
+        return Reservation(metadata.get("uid", ""), metadata.get("name", ""), charge_pod(_view(pod)), dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """What was reserved for a pod that somebody has refused."""
+
+    uid: str
+
+
+Wish = Reservation | GivenBack
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What each wish is told, a refusal or None, and the status to write before that; None: nothing is new.
+
+    Refusals of a quota that others may have written since are worth no more than that copy.
+    """
+
+    answers: tuple[str | None, ...]
+    status: Raw | None
+
+
+def settle(quota: Raw, wishes: Sequence[Wish], container_level: Collection[str], now: float) -> Settled | Unknown:
+    """Grant what there is room for, one after the other, in one status."""
+    answers: list[str | None] = []
+    written = None
+    for wish in wishes:
+        if isinstance(wish, Reservation):
+            answer = reserve(quota, wish, container_level, now)
+        else:
+            answer = release(quota, wish.uid)
+        if isinstance(answer, Unknown):
+            return answer
+        if isinstance(answer, Write) and not (isinstance(wish, Reservation) and wish.dry_run):
+            written = answer.status
+            quota = {**quota, "status": written}
+        answers.append(answer.message if isinstance(answer, QuotaExceeded) else None)
+    return Settled(tuple(answers), written)
+
+
 def reserve(
-    quota: Raw, pod: Raw, container_level: Collection[str], now: float
+    quota: Raw, wish: Reservation, container_level: Collection[str], now: float
 ) -> Write | QuotaExceeded | Unknown | NotCounted:
     """Reserve what a pod that is about to be stored will use of this quota."""
     status = quota.get("status") or {}
-    uid = pod["metadata"].get("uid", "")
     if status.get("observedGeneration") != _generation(quota):
         return Unknown()
     reserved = status.get("reserved") or {}
-    if uid in reserved:
+    if wish.uid in reserved:
         return NotCounted()
     compiled = _with_usage(quota, status)
-    charge = charge_pod(_view(pod))
-    answer = decide([compiled], None, charge, container_level=container_level)
+    answer = decide([compiled], None, wish.charge, container_level=container_level)
     if isinstance(answer, OverQuota):
         return QuotaExceeded(answer.message)
     delta = answer.deltas.get(compiled.name)
@@ -72,11 +127,11 @@ def reserve(
         return NotCounted()
     compiled.apply(delta)
     entry = {
-        "name": pod["metadata"].get("name", ""),
+        "name": wish.name,
         "at": timestamp(now),
         "classes": [_line(key, count) for key, count in delta.classes.items()],
     }
-    return Write(_status(quota, compiled, {**reserved, uid: entry}))
+    return Write(_status(quota, compiled, {**reserved, wish.uid: entry}))
 
 
 def release(quota: Raw, uid: str) -> Write | NotCounted:
@@ -124,7 +179,9 @@ def recount(quota: Raw, pods: Iterable[Raw], now: float, gone: Collection[str] =
 
 
 def _native(quota: Raw) -> Raw:
-    [native] = to_fields([quota])
+    """Only what is compiled: a status with a hundred reservations would be copied for each pod."""
+    metadata = {"name": quota["metadata"]["name"]}
+    [native] = to_fields([{**{name: quota.get(name) for name in ("apiVersion", "kind", "spec")}, "metadata": metadata}])
     return native
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 from kubeqos.client import Api, Informer, Resource
 from kubeqos.client.resources import resource_named
 from kubeqos.codec import decode_json
+from kubeqos.controllers.cache import Cache
 from kubeqos.stock.admission import Classes
 from kubeqos.stock.names import CLASS, GROUP, LIMITS, NODE, QUOTA, RESOURCE
 
@@ -31,8 +31,8 @@ class Cluster:
         self.api = api
         self._strict_names = strict_names
         self.ready = asyncio.Event()
-        self.quotas = Informer(api, QUOTAS)
-        self._limits = Informer(api, LIMIT_RANGES)
+        self.quotas = Cache(Informer(api, QUOTAS))
+        self._limits = Cache(Informer(api, LIMIT_RANGES))
         self._classes = Informer(api, CLASSES)
         self._resources = Informer(api, RESOURCES)
         self._compiled: Classes | None = None
@@ -47,15 +47,12 @@ class Cluster:
         return self._compiled
 
     def limits_in(self, namespace: str) -> list[Raw]:
-        return list(_within(self._limits, namespace))
-
-    def quotas_in(self, namespace: str) -> list[Raw]:
-        return list(_within(self.quotas, namespace))
+        return list(self._limits.in_namespace(namespace))
 
     async def run(self) -> None:
         """Follow until cancelled; `ready` is set when everything is known."""
         async with asyncio.TaskGroup() as tasks:
-            informers = self.quotas, self._limits, self._classes, self._resources
+            informers = self.quotas.informer, self._limits.informer, self._classes, self._resources
             for informer in informers:
                 tasks.create_task(informer.run())
             for informer in informers:
@@ -64,10 +61,3 @@ class Cluster:
 
     def _forget_classes(self) -> None:
         self._compiled = None
-
-
-def _within(informer: Informer, namespace: str) -> Iterator[Raw]:
-    prefix = f"{namespace}/"
-    for key, raw in informer:
-        if key.startswith(prefix):
-            yield decode_json(raw)

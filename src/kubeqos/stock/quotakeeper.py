@@ -1,7 +1,8 @@
 """Class quotas on the wire: reads, conditional writes and lists around what `classquota` decides.
 
 Any number of these may work at once, in webhooks and in controllers: every write has a condition, so nobody needs to be
-the leader.
+the leader. Within one process pods do not compete: what is asked of a quota while a write to it is under way comes
+together with the next one (group commit), so that a crowd costs few writes, and replicas compete once for each.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from kubeqos.client import Api, ApiError
 from kubeqos.codec import decode_json
+from kubeqos.controllers.controller import split
 from kubeqos.errors import RemoteError
-from kubeqos.stock.classquota import NotCounted, QuotaExceeded, Unknown, Write, recount, release, reserve
+from kubeqos.stock.classquota import GivenBack, Reservation, Unknown, Wish, Write, recount, settle
 from kubeqos.stock.cluster import PODS, QUOTAS, Cluster
 
 Raw = dict[str, Any]
 ATTEMPTS = 30
-"""How often a write that somebody else was faster at is tried: more than there are webhooks and creators at once."""
-_LONGEST_PAUSE = 0.05
+"""How often a count that somebody else was faster at is tried."""
+PATIENCE_SECONDS = 10.0
+"""How long pods wait for their turn among replicas: no API server waits longer for a webhook of ours."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.05
 
 
 class QuotaKeeper:
@@ -31,86 +35,117 @@ class QuotaKeeper:
         self._cluster = cluster
         self._api: Api = cluster.api
         self._now = now
+        self._waiting: dict[str, list[tuple[Wish, asyncio.Future[str | None]]]] = {}
+        self._workers: set[asyncio.Task[None]] = set()
 
     async def charge(self, namespace: str, pod: Raw, *, dry_run: bool = False) -> str | None:
         """Reserve for a pod in every quota of its namespace; what the first that refuses says, or None.
 
         What was reserved before a refusal is given back. Of a dry run nothing is kept.
         """
-        level = self._cluster.classes.container_level
+        wish = Reservation.of(pod, dry_run=dry_run)
         charged: list[str] = []
-        for quota in self._cluster.quotas_in(namespace):
-            refused = await self._charge_one(quota, pod, level, dry_run)
+        for key in self._cluster.quotas.keys_in(namespace):
+            refused = await self._ask(key, wish)
             if refused is not None:
-                for name in charged:
-                    await self._give_back(namespace, name, pod["metadata"].get("uid", ""))
+                for before in () if dry_run else charged:
+                    await self._ask(before, GivenBack(wish.uid))
                 return refused
-            charged.append(quota["metadata"]["name"])
+            charged.append(key)
         return None
 
     async def count(self, namespace: str, name: str, gone: Collection[str] = ()) -> None:
         """Bring one quota's status up to what is stored; `gone` are uids of pods that were seen to be deleted."""
-        for _ in range(ATTEMPTS):
-            try:
-                quota = await self._api.get(QUOTAS, name, namespace)
-            except ApiError as error:
-                if error.not_found:
-                    return
-                raise
-            if await self._counted(quota, gone) is not None:
+        for attempt in range(ATTEMPTS):
+            quota = await self._read(f"{namespace}/{name}")
+            if quota is None or await self._counted(quota, gone) is not None:
                 return
-            await _pause()
+            await _pause(attempt)
         raise RemoteError(f"the class quota {namespace}/{name} could not be counted: others write it all the time")
 
-    async def _charge_one(self, quota: Raw, pod: Raw, level: Collection[str], dry_run: bool) -> str | None:
-        """First with our own copy of the quota, which is mostly current; after a conflict with the stored one."""
-        metadata = quota["metadata"]
-        for _ in range(ATTEMPTS):
-            answer = reserve(quota, pod, level, self._now())
-            if isinstance(answer, QuotaExceeded | NotCounted):
-                return answer.message if isinstance(answer, QuotaExceeded) else None
-            if isinstance(answer, Unknown):
-                written = await self._counted(quota)
-            elif dry_run:
-                return None
+    async def _ask(self, key: str, wish: Wish) -> str | None:
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        if key not in self._waiting:
+            self._waiting[key] = []
+            worker = asyncio.create_task(self._serve(key))
+            self._workers.add(worker)
+            worker.add_done_callback(self._workers.discard)
+        self._waiting[key].append((wish, answer))
+        return await answer
+
+    async def _serve(self, key: str) -> None:
+        """Who comes while others are served is served next, together; until nobody is left."""
+        while batch := self._waiting[key]:
+            self._waiting[key] = []
+            try:
+                told = await self._commit(key, [wish for wish, _ in batch])
+            except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must hear of it
+                for _, answer in batch:
+                    if not answer.done():
+                        answer.set_exception(error)
             else:
-                written = await self._write(quota, answer)
+                for (_, answer), words in zip(batch, told, strict=True):
+                    if not answer.done():  # its request may have ended meanwhile
+                        answer.set_result(words)
+        del self._waiting[key]
+
+    async def _commit(self, key: str, wishes: Sequence[Wish]) -> Sequence[str | None]:
+        """First with our own copy of the quota, which is mostly current; after a conflict with the stored one.
+
+        A conflict means that another replica has got on, so there is an end to them. A refusal is told only by what is
+        stored: our copy may not know yet of what was given back.
+        """
+        level = self._cluster.classes.container_level
+        quota, current = self._cluster.quotas.get(key), False
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        attempt = 0
+        while quota is not None:
+            settled = settle(quota, wishes, level, self._now())
+            if isinstance(settled, Unknown):
+                written = await self._counted(quota)
+            elif settled.status is not None:
+                written = await self._write(quota, settled.status)
                 if written is not None:
-                    return None
+                    return settled.answers
+            elif current or not any(settled.answers):
+                return settled.answers
+            else:
+                written = None
             if written is None:
-                await _pause()
-                try:
-                    written = await self._api.get(QUOTAS, metadata["name"], metadata["namespace"])
-                except ApiError as error:
-                    if error.not_found:
-                        return None  # the quota is gone, and with it what it had to say
-                    raise
-            quota = written
-        return f"class quota {metadata['name']}: too many pods are created at once, try again"
+                if time.monotonic() > deadline:
+                    raise RemoteError(f"others write the class quota {key} all the time", remedy="try again")
+                if attempt:
+                    await _pause(attempt)
+                attempt += 1
+                written = await self._read(key)
+            quota, current = written, True
+        return [None] * len(wishes)  # the quota is gone, and with it what it had to say
+
+    async def _read(self, key: str) -> Raw | None:
+        namespace, name = split(key)
+        try:
+            return await self._api.get(QUOTAS, name, namespace)
+        except ApiError as error:
+            if error.not_found:
+                return None
+            raise
 
     async def _counted(self, quota: Raw, gone: Collection[str] = ()) -> Raw | None:
         """The quota with a current count, or None where somebody wrote it meanwhile. The list comes after the read."""
         listing = await self._api.list(PODS, quota["metadata"]["namespace"])
         answer = recount(quota, [decode_json(raw) for raw in listing.items], self._now(), gone)
-        return await self._write(quota, answer) if isinstance(answer, Write) else quota
+        return await self._write(quota, answer.status) if isinstance(answer, Write) else quota
 
-    async def _give_back(self, namespace: str, name: str, uid: str) -> None:
-        for _ in range(ATTEMPTS):
-            quota = await self._api.get(QUOTAS, name, namespace)
-            answer = release(quota, uid)
-            if not isinstance(answer, Write) or await self._write(quota, answer) is not None:
-                return
-            await _pause()
-        # It is given back by the next count after its time, as if the pod had been refused by somebody else.
-
-    async def _write(self, quota: Raw, answer: Write) -> Raw | None:
+    async def _write(self, quota: Raw, status: Raw) -> Raw | None:
         try:
-            return await self._api.update(QUOTAS, {**quota, "status": answer.status}, subresource="status")
+            written = await self._api.update(QUOTAS, {**quota, "status": status}, subresource="status")
         except ApiError as error:
             if error.conflict:
                 return None
             raise
+        self._cluster.quotas.learn(written)
+        return written
 
 
-async def _pause() -> None:
-    await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE))
+async def _pause(attempt: int) -> None:
+    await asyncio.sleep(random.uniform(0, min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -123,3 +124,41 @@ def test_who_asks_for_cores_of_its_own_is_told_why_it_waits_and_gets_them(cluste
     assert cluster.cpus("storage") == "1"
     cluster.pod("late", {})
     assert cluster.cpus("late") == "0", "nobody runs on CPUs that somebody owns"
+
+
+def used(cgroups_: list[str], seconds: float) -> list[float]:
+    """How much of a CPU several containers used while some seconds went by."""
+    before, begun = [int(cgroups.value(one, "cpu.usage_ns")) for one in cgroups_], time.monotonic()
+    time.sleep(seconds)
+    after, elapsed = [int(cgroups.value(one, "cpu.usage_ns")) for one in cgroups_], time.monotonic() - begun
+    return [(late - early) / 1e9 / elapsed for early, late in zip(before, after, strict=True)]
+
+
+@pytest.mark.proves("qrm-pools", "resize")
+def test_who_has_cores_of_its_own_uses_all_of_them_whatever_its_limit(cluster: Pools) -> None:
+    """Two burners with a tenth of a CPU as their limit: the owner is not held to it, by the kubelet's resize either."""
+    cluster.kubectl("delete", "pod", "storage", "late", "-n", "team", "--now")
+    amounts = {"cpu": "100m", "memory": "32Mi"}
+    tenth = {"requests": amounts, "limits": amounts}
+    cluster.pod("busy", {"kubernetes.io/pod-role": "storage"}, tenth, "yes >/dev/null")
+    cluster.pod("held", {}, tenth, "yes >/dev/null")
+    cgroups.file(cluster.kubelet.cgroup_root, "cpu.shares").write_text("10000")  # whatever else is done here meanwhile
+    both = [cluster.runs("busy"), cluster.runs("held")]
+    assert (cluster.cpus("busy"), cluster.cpus("held")) == ("1", "0")
+
+    def is_free() -> bool:
+        """A quota would let it have a tenth, whatever else runs here."""
+        owner, other = used(both, 3)
+        assert other < 0.15, other
+        return owner > 0.2
+
+    def quotas() -> list[str]:
+        return [cgroups.value(one, "cpu.quota") for busy in both for one in (busy, busy.rpartition("/")[0])]
+
+    assert quotas() == ["-1", "-1", "10000", "10000"]
+    cluster.eventually("it uses more than its limit", is_free)
+    for name in ("busy", "held"):
+        cluster.resize(name, "120m", "requests", "limits")
+    cluster.eventually("the kubelet has resized both", lambda: cgroups.value(both[0], "cpu.shares") == "122")
+    cluster.eventually("the owner alone has no quota", lambda: quotas() == ["-1", "-1", "12000", "12000"])
+    cluster.eventually("it still uses more than its limit", is_free)

@@ -77,15 +77,18 @@ class Whole(Stock):
     def asking(self, name: str, asked: str = "", **spec: Any) -> None:
         self.pod(name, {"qos.kubeqos.io/container.c": asked} if asked else {}, **spec)
 
-    def pod(self, name: str, annotations: dict[str, str], resources: Any = None, **spec: Any) -> None:
-        container = {"name": "c", "image": BUSYBOX_IMAGE, "command": ["sleep", "100000"], "resources": resources or {}}
+    def pod(
+        self, name: str, annotations: dict[str, str], resources: Any = None, line: str = "sleep 100000", **spec: Any
+    ) -> None:
+        command = ["sh", "-c", f"exec {line}"]
+        container = {"name": "c", "image": BUSYBOX_IMAGE, "command": command, "resources": resources or {}}
         body = {"hostNetwork": True, "terminationGracePeriodSeconds": 0, "containers": [container], **spec}
         raw = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": body}
         self.kubectl("create", "-n", "team", "-f", "-", manifest=raw)
 
-    def resize(self, name: str, cpu: str) -> None:
-        """Ask for other CPUs in place."""
-        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    def resize(self, name: str, cpu: str, *kinds: str) -> None:
+        """Ask for other CPUs in place: other requests, unless it is said of what."""
+        container = {"name": "c", "resources": {kind: {"cpu": cpu} for kind in kinds or ("requests",)}}
         patch = json.dumps({"spec": {"containers": [container]}})
         self.kubectl("patch", "pod", name, "-n", "team", "--subresource=resize", "-p", patch)
 

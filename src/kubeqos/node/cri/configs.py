@@ -243,8 +243,6 @@ def linux_resources(
         memory_limit_in_bytes=values.memory_limit_bytes or 0,
         oom_score_adj=score,
     )
-    if grant.unthrottled:
-        resources.cpu_quota = -1
     for size, limit in hugepage_limits(view.resources.limits, context.hugepage_sizes).items():
         resources.hugepage_limits.add(page_size=page_size_name(size), limit=limit)
     if context.cgroup_version == 2:
@@ -259,6 +257,8 @@ def linux_resources(
 
 def apply_grant(resources: cri.LinuxContainerResources, grant: Grant, cgroup_version: int) -> None:
     """Write what managers grant over what is there."""
+    if grant.unthrottled:
+        resources.cpu_quota = -1
     for name, value in grant.properties.items():
         kind, _, page_size = name.partition(".")
         if page_size:

@@ -36,6 +36,7 @@ from kubeqos.stock.agent.adjusting import (
 )
 from kubeqos.stock.agent.core import MARK, decide, mark, take
 from kubeqos.stock.cores.keeper import CoreKeeper
+from kubeqos.stock.cores.quotas import NO_QUOTA
 from kubeqos.stock.names import PLUGIN
 
 INDEX = "90"
@@ -154,18 +155,30 @@ class ClassHooks(Plugin):
         if self.cores is not None:
             self.cores.started(request.pod, request.container)
 
-    async def update_container(self, request: nri.UpdateContainerRequest) -> None:
-        """What a container asks for from now on; its classes scale that."""
+    async def update_container(self, request: nri.UpdateContainerRequest) -> nri.UpdateContainerResponse | None:
+        """What a container asks for from now on; its classes scale that, and who owns its CPUs has no quota."""
         holder, shares = self.holders.get(request.container.id), request.linux_resources.cpu.shares.value
         if holder is not None and shares:
             subject = dataclasses.replace(holder.subject, cpu_shares=shares)
             self.holders.put(request.container.id, dataclasses.replace(holder, subject=subject))
+        if self.cores is None or not self.cores.quotas.owns(request.container.id):
+            return None
+        answer = nri.UpdateContainerResponse()
+        answer.update.add(container_id=request.container.id).linux.resources.cpu.quota.value = NO_QUOTA
+        return answer
 
     async def post_update_container(self, request: nri.PostUpdateContainerRequest) -> None:
         """The runtime wrote its own values; those of the classes stand above them."""
         holder = self.holders.get(request.container.id)
         if holder is not None and holder.alive and holder.place is not None:
             await self._enter(request.container.id, holder, holder.place)
+        if self.cores is not None:
+            self.cores.quotas.keep()
+
+    async def post_update_pod_sandbox(self, _request: nri.PostUpdatePodSandboxRequest) -> None:
+        """The kubelet has resized a pod, and written its own quota to the pod's cgroup."""
+        if self.cores is not None:
+            self.cores.quotas.keep()
 
     # -- what has ended
 

@@ -40,6 +40,7 @@ from kubeqos.stock.cores.devices import only_claims
 from kubeqos.stock.cores.fences import Fences, tier_of
 from kubeqos.stock.cores.nriruntime import NriRuntime, cri_resources
 from kubeqos.stock.cores.pods import PodOnNode, PodTable, identity
+from kubeqos.stock.cores.quotas import Quotas
 from kubeqos.stock.cores.shared import SharedRest
 from kubeqos.supervision import Supervisor, Work
 from kubeqos.topology.alignment.hints import TopologySettings
@@ -77,6 +78,7 @@ class CoreKeeper:
         self.admission = Admission(parts.machine, parts.managers, parts.ledger, lambda: None, topology, parts.refuses)
         self.shared = SharedRest(self.admission, table)
         self.fences = Fences(host, parts.machine.online)
+        self.quotas = Quotas(host, table, self.shared.grants, lambda: parts.context)
         tell = parts.events.node
         self.updater = ContainerUpdater(table, runtime, self.shared, lambda: parts.context, self._spawn, tell)
         self.books = Books(table, runtime, self.shared, self.updater, tell, self._kernel)
@@ -321,6 +323,8 @@ class CoreKeeper:
             self._spawn(self._update())
         self.table.container(row, container.id, container.name, Stage.CREATED, container.linux.cgroups_path)
         await self.updater.created(ref, container.id, grant)
+        if grant.unthrottled:
+            self.quotas.keep()
         return grant
 
     async def start(self, pod: nri.PodSandbox, container: nri.Container) -> None:
@@ -401,6 +405,7 @@ class CoreKeeper:
                 everything = cri.LinuxContainerResources(cpuset_cpus=str(machine.online), cpuset_mems=str(machine.numa))
                 request = cri.UpdateContainerResourcesRequest(container_id=one.id, linux=everything)
                 await self.runtime.update_container_resources(request)
+        self.quotas.leave()
 
     # ---- Looking after everybody
 
@@ -411,6 +416,7 @@ class CoreKeeper:
         except StateError as error:
             log.warning("containers are told later what has changed", reason=error.what)
         self.fences.narrow(self._fenced())
+        self.quotas.keep()
 
     def _fenced(self) -> dict[str, CpuSet]:
         """What each tier of pods may have: the CPUs that nobody owns, and those of whoever is in it."""
@@ -450,6 +456,7 @@ class CoreKeeper:
                 continue
             if drifted or self.updater.pending:
                 await self._update()
+            self.quotas.keep()
             self._changed()
 
     def _kernel(self, _pod: AdmittedPod, container_id: str) -> dict[str, str]:

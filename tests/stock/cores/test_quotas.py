@@ -1,0 +1,118 @@
+"""Who owns its CPUs has no quota, on both versions of cgroups, whoever writes one; everybody else keeps his."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeqos.cri.enforcing.host import V1, V2, Host
+from kubeqos.model.cpuset import CpuSet
+from kubeqos.node.cri.configs import Context
+from kubeqos.node.pod.observed import Stage
+from kubeqos.plugins.managers import ContainerKey, Grant
+from kubeqos.rules.qos.cgroups import NodeMemory
+from kubeqos.stock.cores.pods import PodTable
+from kubeqos.stock.cores.quotas import Quotas
+
+OWN = Grant({"cpuset_cpus": "2-3"}, exclusive=CpuSet.parse("2-3"), unthrottled=True)
+SHARED = Grant({"cpuset_cpus": "0-1"})
+POD, MAIN, HELPER = "/kubepods/podu1", "/kubepods/podu1/c-main", "/kubepods/podu1/c-helper"
+KUBELETS = {POD: 160_000, MAIN: 110_000, HELPER: 50_000}
+"""What the kubelet writes for the pod below."""
+
+
+def of(name: str, cpu: str) -> dict[str, Any]:
+    amounts = {"cpu": cpu, "memory": "1Gi"}
+    return {"name": name, "image": "a", "resources": {"requests": amounts, "limits": amounts}}
+
+
+class Tree:
+    """A pod with two containers, of which the first may own CPUs, in a folder that looks like cgroups."""
+
+    def __init__(self, folder: Path, version: int) -> None:
+        self.root, self.version = folder / ("cpu" if version == V1 else ""), version
+        self.table = PodTable()
+        spec = {"containers": [of("main", "1100m"), of("helper", "500m")], "nodeName": "n1"}
+        row = self.table.bind({"metadata": {"name": "p", "namespace": "team", "uid": "u1"}, "spec": spec})
+        for name, cgroup in (("main", MAIN), ("helper", HELPER)):
+            self.table.container(row, f"c-{name}", name, Stage.RUNNING, cgroup)
+        self.grants: dict[ContainerKey, Grant] = {("u1", "main"): OWN, ("u1", "helper"): SHARED}
+        context = Context(folder, folder, NodeMemory(8 << 30, 8 << 30), cgroup_version=version)
+        self.told: list[tuple[str, str, str]] = []
+        host = Host(folder, version=version)
+        host.written = lambda *words: self.told.append(words)
+        self.quotas = Quotas(host, self.table, lambda: self.grants, lambda: context)
+        for cgroup, quota_us in KUBELETS.items():
+            self.write(cgroup, quota_us)
+
+    def file(self, cgroup: str) -> Path:
+        return self.root / cgroup.lstrip("/") / ("cpu.cfs_quota_us" if self.version == V1 else "cpu.max")
+
+    def write(self, cgroup: str, quota_us: int) -> None:
+        self.file(cgroup).parent.mkdir(parents=True, exist_ok=True)
+        self.file(cgroup).write_text(str(quota_us) if self.version == V1 else f"{quota_us} 100000")
+
+    def has(self) -> dict[str, int]:
+        """The quota of each; -1 for none."""
+        words = {cgroup: self.file(cgroup).read_text().split() for cgroup in KUBELETS}
+        assert all(one[1:] == ([] if self.version == V1 else ["100000"]) for one in words.values()), words
+        return {cgroup: -1 if one[0] == "max" else int(one[0]) for cgroup, one in words.items()}
+
+
+@pytest.fixture(params=[V1, V2])
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Tree:
+    return Tree(tmp_path, request.param)
+
+
+LIFTED = {POD: -1, MAIN: -1, HELPER: 50_000}
+
+
+def test_an_owner_and_its_pod_have_no_quota_and_its_neighbour_keeps_it(tree: Tree) -> None:
+    tree.quotas.keep()
+    assert tree.has() == LIFTED
+    assert [cgroup for cgroup, _, _ in tree.told] == [POD, MAIN], "systemd hears of it"
+    assert tree.quotas.owns("c-main") and not tree.quotas.owns("c-helper")
+    tree.quotas.keep()
+    assert len(tree.told) == 2, "nothing is written twice"
+
+
+@pytest.mark.parametrize("cgroup", [POD, MAIN])
+def test_what_the_kubelet_writes_again_is_lifted_again(tree: Tree, cgroup: str) -> None:
+    tree.quotas.keep()
+    tree.write(cgroup, 200_000)
+    tree.quotas.keep()
+    assert tree.has() == LIFTED
+
+
+def test_who_owns_nothing_any_more_is_held_to_its_limit_again(tree: Tree) -> None:
+    tree.quotas.keep()
+    tree.grants["u1", "main"] = SHARED
+    tree.quotas.keep()
+    assert tree.has() == KUBELETS
+    tree.write(POD, 170_000)
+    tree.quotas.keep()
+    assert tree.has()[POD] == 170_000, "from then on it is the kubelet's again"
+
+
+def test_an_agent_that_leaves_gives_quotas_back(tree: Tree) -> None:
+    tree.quotas.keep()
+    tree.quotas.leave()
+    assert tree.has() == KUBELETS
+
+
+def test_who_never_owned_anything_is_left_alone(tree: Tree) -> None:
+    tree.grants.clear()
+    tree.write(POD, 170_000)
+    tree.quotas.keep()
+    tree.quotas.leave()
+    assert tree.has() == {**KUBELETS, POD: 170_000} and not tree.told
+
+
+def test_what_is_not_there_yet_or_gone_is_nobodys_trouble(tree: Tree) -> None:
+    for cgroup in KUBELETS:
+        tree.file(cgroup).unlink()
+    tree.quotas.keep()
+    tree.quotas.leave()
+    assert not tree.told

@@ -14,7 +14,7 @@ from kubeqos.client.resources import PODS, resource_named
 from kubeqos.model import decisions as d
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.named import laptop8
-from kubeqos.node.api.events import NodeEvents
+from kubeqos.node.api.events import MOST_LEFT, NodeEvents
 from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.run import serve_node
 from kubeqos.topology.alignment.hints import Policy
@@ -120,6 +120,15 @@ async def test_a_restart_tells_the_limit_and_the_use(server: LiveServer, tmp_pat
 def test_people_are_told_names_where_others_say_uids() -> None:
     heard: list[tuple[str, str]] = []
     events = NodeEvents(None, "n1", lambda reason, message: heard.append((reason, message)))
-    events.name_of = {"2f0e3f1c-98a1-4a53-9c9c-3b1b8a6ad0aa": "default/web"}.get  # type: ignore[assignment]
-    events.node("Drift", "pod 2f0e3f1c-98a1-4a53-9c9c-3b1b8a6ad0aa container app: what 2f0e3f1c-98a1-4a53-9c9c-x holds")
-    assert heard == [("Drift", "pod default/web container app: what 2f0e3f1c-98a1-4a53-9c9c-x holds")]
+    uid, told = "2f0e3f1c-98a1-4a53-9c9c-3b1b8a6ad0aa", "container app: what 2f0e3f1c-98a1-4a53-9c9c-x holds"
+    events.met(uid, "default/web")
+    events.node("Drift", f"pod {uid} {told}")
+    assert heard.pop() == ("Drift", f"pod default/web {told}")
+    events.parted(uid)
+    events.node("Drift", f"pod {uid} {told}")
+    assert heard.pop() == ("Drift", f"pod default/web {told}"), "what it held may be given back late"
+    for number in range(MOST_LEFT):
+        events.met(str(number), "default/another")
+        events.parted(str(number))
+    events.node("Drift", f"pod {uid} {told}")
+    assert heard.pop() == ("Drift", f"pod {uid} {told}")

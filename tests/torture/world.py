@@ -253,8 +253,7 @@ class World:
         store = Store.open(path, writer=lambda: SlowWriter(self), clock=time.monotonic)
         self.books.opened(store)
         settings = Settings(self.disk.folder, audit=False, gates=SERVER_GATES, checks=(check_claims,))
-        server = ApiServer(settings, store, self.pki)
-        server.application.address = "api:6443"
+        server = ApiServer(settings, store, self.pki, "api:6443")
         async with server.running():
             self._up = life, server
             while store.failure is None:  # noqa: ASYNC110 - as a liveness probe does

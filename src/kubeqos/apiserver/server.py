@@ -78,7 +78,10 @@ def _pem(path: Path | None) -> str:
 class ApiServer:
     """A running API server; `async with ApiServer.start(settings)`."""
 
-    def __init__(self, settings: Settings, store: Store, pki: Pki) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, pki: Pki, address: str = "", listens: tuple[str, int] | None = None
+    ) -> None:
+        """`address` is where clients connect; where it `listens` it keeps the Service that leads to itself."""
         self.settings = settings
         self.store = store
         self.pki = pki
@@ -108,9 +111,9 @@ class ApiServer:
             self.health,
             Decisions(self.decisions, self.access),
             self.audit,
+            address,
         )
-        self.own: OwnService | None = None
-        """Kept where somebody can connect."""
+        self.own = listens and OwnService(self.core, advertised(listens[0]), listens[1], settings.service_range)
         self._register_metrics()
 
     def _register_metrics(self) -> None:
@@ -161,16 +164,10 @@ class ApiServer:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listens, listens)  # "every address" is none to connect to
         pki = Pki(settings.data_dir / "pki")
         store = Store.open(settings.data_dir / "kubeqos.db")
-        server = cls(settings, store, pki)
-        server.application.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        server.own = OwnService(server.core, advertised(listens), port, settings.service_range)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        server = cls(settings, store, pki, address, (listens, port))
         async with server.running():
-            write_kubeconfig(
-                server.kubeconfig,
-                server=f"https://{server.application.address}",
-                authority=pki.ca_pem,
-                client=pki.admin(),
-            )
+            write_kubeconfig(server.kubeconfig, server=f"https://{address}", authority=pki.ca_pem, client=pki.admin())
             freeze_loaded()
             tls = server_context(*pki.server_files([host, "localhost"]), pki.ca_file)
             async with serve(server.application, listener, tls):

@@ -216,6 +216,7 @@ class NodeAgent:
             self._sink.forget(effect.uid)
             self.unsupported.forget(effect.uid)
             self.decisions.forget(effect.uid)
+            self.parts.events.parted(effect.uid)
             if self._mirrors is not None:
                 self._mirrors.forget(effect.uid)
         elif pod is None:
@@ -249,6 +250,8 @@ class NodeAgent:
         kind = type(effect).__name__
         self.counters.effects[kind] += 1
         again = effect.uid in self.admission.entries
+        if isinstance(effect, fx.Admit):
+            self.parts.events.met(effect.uid, pod.key)
         try:
             result = await self.executor.perform(pod, effect)
         except StartError as error:
@@ -316,6 +319,8 @@ class NodeAgent:
         pods = admitted_pods(self.pods.known())
         live = dict(live_containers(pods, seen, self.updater.as_found()))
         restored = await self.admission.restore(pods, live)
+        for uid, entry in self.admission.entries.items():
+            self.parts.events.met(uid, f"{entry.namespace}/{entry.name}")
         if restored.damaged:
             self.counters.damaged_checkpoints += len(restored.damaged)
             names = ", ".join(restored.damaged)

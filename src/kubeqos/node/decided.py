@@ -33,7 +33,6 @@ from kubeqos.plugins.managers import Refusal
 
 Raw = Mapping[str, Any]
 _COMPLETED = "Completed"
-MOST_NAMES = 1024
 
 
 class NodeDecisions:
@@ -47,25 +46,14 @@ class NodeDecisions:
         self._pod_of = pod_of
         self._ends: dict[str, dict[str, int]] = {}
         """Of each pod how many ends of each container were told."""
-        self._names: dict[str, str] = {}
-        """Of the last pods that came: what they held may be given back late, and then they are spoken of."""
-        self._events.name_of = self._name_of
 
     def forget(self, uid: str) -> None:
         """The pod is gone from this node."""
         self._ends.pop(uid, None)
         self._admission.aligned.pop(uid, None)
 
-    def _name_of(self, uid: str) -> str:
-        """A pod's name, for messages of those who know only its uid; empty for one that nobody knows."""
-        entry = self._admission.entries.get(uid)
-        return f"{entry.namespace}/{entry.name}" if entry is not None else self._names.get(uid, "")
-
     def admission(self, pod: PodRecord, result: object) -> None:
         """The managers were asked; `pod` is as the answer left it."""
-        self._names[pod.uid] = f"{pod.view.metadata.namespace}/{pod.view.metadata.name}"
-        if len(self._names) > MOST_NAMES:
-            del self._names[next(iter(self._names))]
         if not self._events.listening:
             return
         if isinstance(result, Refusal) and pod.room_from:

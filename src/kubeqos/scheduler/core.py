@@ -148,6 +148,10 @@ class Scheduler:
         """Claims, templates, classes or parameters changed: pods that wait for one are tried again."""
         self.queue.wake(["claims"], now)
 
+    def storage_unreadable(self, why: Mapping[str, str]) -> None:
+        """Kinds of storage that cannot be read at present, each with the reason: pods that need them wait."""
+        self.storage.unreadable = why
+
     def storage_changed(self, kind: str, key: str, raw: bytes | None, now: float) -> None:
         """A claim, a volume, a storage class or what CSI drivers say: pods that wait for it are tried again."""
         if not self.storage.seen(kind, key, raw):

@@ -117,7 +117,6 @@ class Feed:
             POD_DISRUPTION_BUDGETS: self._budget,
             PODS: self._pod,
         }
-        self._core.storage.unreadable = self._why_unread
         for resource, handler in handlers.items():
             if not self._core.claims.served and resource in (CONFIG_MAPS, *DEVICES):
                 continue  # where no claim of cores can be, nobody reads their parameters, and all others are of devices
@@ -143,11 +142,11 @@ class Feed:
             log.error("cannot work without", resource=informer.resource.plural, because=informer.problem)
             await informer.synced.wait()
 
-    def _why_unread(self, kind: str) -> str:
-        informer = self._followed.get(next(one for one in STORING if one.kind == kind))
-        if informer is None:
-            return "not asked for yet"
-        return "" if informer.synced.is_set() and not informer.forbidden else informer.problem or "not listed yet"
+    def unread_storage(self) -> dict[str, str]:
+        """Of kinds of storage that cannot be read at present: why."""
+        informers = [self._followed[resource] for resource in STORING]
+        unread = [one for one in informers if one.forbidden or not one.synced.is_set()]
+        return {one.resource.kind: one.problem or "not listed yet" for one in unread}
 
     def lagging(self) -> list[str]:
         """What it waits for before it can place anything."""

@@ -97,6 +97,7 @@ class SchedulerService:
             self.core.tick(self._clock())
             while self.core.queue.has_work:
                 room = await self._room()
+                self.core.storage_unreadable(self.feed.unread_storage())
                 started = time.perf_counter()
                 effects = list(self.core.step(self._clock(), min(room, _DECISIONS_PER_TURN)))
                 self.metrics.decided(effects, time.perf_counter() - started)

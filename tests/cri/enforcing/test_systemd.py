@@ -61,7 +61,7 @@ async def test_systemd_keeps_what_a_class_has_written_and_the_rest_is_written_ag
         folder = peer.root / POD.strip("/")
         (folder / DERIVED).write_text("default 100")
         host, values, rewritten = Host(peer.root, version=2), UnitValues(systemd, peer.root), asyncio.Event()
-        host.written = values.note
+        host.on_written(values.note)
 
         async def again() -> None:
             host.perform(Place(1, POD), [write("", DERIVED, "800")])

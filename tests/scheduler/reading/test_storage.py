@@ -289,7 +289,7 @@ def test_an_ephemeral_volume_waits_for_its_claim_and_is_only_its_own() -> None:
 
 def test_what_cannot_be_read_is_said() -> None:
     story = Storage()
-    story.core.storage.unreadable = lambda kind: "storageclasses is forbidden" if kind == CLASSES else ""
+    story.core.storage_unreadable({CLASSES: "storageclasses is forbidden"})
     story.has(claim("c", "v"), volume("v"), claim("d"))
     assert story.goes(pod("p", "c"))
     reason = "this scheduler cannot read storage classes (storageclasses is forbidden)"

@@ -90,13 +90,19 @@ class Chain:
         self._expired: set[str] = set()
         self._counted: dict[str, dict[str, tuple[bytes, Charge | None]]] = {}
         self._followed = 0
-        self.on_refused: Callable[[Request, RequestRefused], None] = lambda _request, _refused: None
-        """Told of every refusal, for the records of decisions."""
-        self.on_webhooks: Callable[[], None] = lambda: None
-        """Told when webhooks are configured or no longer are."""
+        self._on_refused: list[Callable[[Request, RequestRefused], None]] = []
+        self._on_webhooks: list[Callable[[], None]] = []
         self.catalog = Catalog()
         self._load()
         store.on_discard(self._load)
+
+    def on_refused(self, callback: Callable[[Request, RequestRefused], None]) -> None:
+        """Call back with every refusal, for the records of decisions."""
+        self._on_refused.append(callback)
+
+    def on_webhooks(self, callback: Callable[[], None]) -> None:
+        """Call back when webhooks are configured, or no longer are."""
+        self._on_webhooks.append(callback)
 
     def _load(self) -> None:
         """Derive everything from the store, at start and when writes that were already followed have failed."""
@@ -106,8 +112,7 @@ class Chain:
         self._compiled_priorities = PriorityClasses()
         self._runtime_classes: dict[str, JsonObject] = {}
         self._configurations: dict[tuple[str, str], JsonObject] = {}
-        self.webhooks = webhooks.Webhooks()
-        self.on_webhooks()
+        self._compile_webhooks()
         self.catalog.clear()
         self._addresses = ServiceAddresses(self._service_range)
         self._offers: dict[str, frozenset[str]] = {}
@@ -166,7 +171,8 @@ class Chain:
 
     def _admitted(self, request: Request, outcome: Admitted | RequestRefused) -> AdmittedWrite:
         if isinstance(outcome, RequestRefused):
-            self.on_refused(request, outcome)
+            for tell in self._on_refused:
+                tell(request, outcome)
             raise ApiError(outcome.code, outcome.reason, outcome.message, details=dict(outcome.details))
         obj = outcome.object if outcome.object is not None else request.old
         assert obj is not None  # a delete has an old object
@@ -272,7 +278,8 @@ class Chain:
 
     def _compile_webhooks(self) -> None:
         self.webhooks = webhooks.Webhooks.of(self._configurations.values())
-        self.on_webhooks()
+        for tell in self._on_webhooks:
+            tell()
 
     # quotas
 

@@ -81,7 +81,7 @@ class DecisionKeeper:
         """Pods whose eviction is about to be seen: who asked for it, and by which budget."""
         self._admissions = RateLimit(ADMISSIONS_PER_SECOND, ADMISSIONS_AT_ONCE)
         self.lost = 0
-        chain.on_refused = self._refused
+        chain.on_refused(self._refused)
 
     def tell(self, entries: Iterable[Entry]) -> None:
         """Keep these with the next look. Never waits."""

@@ -76,7 +76,7 @@ class HookedWrites:
         self._core = core
         self._chain = chain
         self.caller = Caller(core)
-        chain.on_webhooks = self._configured
+        chain.on_webhooks(self._configured)
         self._configured()
 
     def _configured(self) -> None:

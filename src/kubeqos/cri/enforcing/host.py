@@ -22,6 +22,7 @@ from kubeqos.rules.qos.unitproperties import slice_path
 V1, V2 = 1, 2
 FLAGS_IN_STAT = 6  # of /proc/PID/stat, counted from the state, which follows the name (man 5 proc)
 PF_EXITING = 0x4  # include/linux/sched.h
+Written = Callable[[str, str, str], None]
 
 
 class Host:
@@ -31,8 +32,16 @@ class Host:
         self.cgroup_root = cgroup_root
         self.dev_root = dev_root
         self.version = version or cgroup_version(cgroup_root)
-        self.written: Callable[[str, str, str], None] = lambda _cgroup, _file, _value: None
-        """Hears of every value that classes set: the cgroup, the file, what was written."""
+        self._on_written: list[Written] = []
+
+    def on_written(self, callback: Written) -> None:
+        """Call back with every value that classes set: the cgroup, the file, what was written."""
+        self._on_written.append(callback)
+
+    def written(self, cgroup: str, file: str, value: str) -> None:
+        """A class has set a value; whoever writes one by himself says so here."""
+        for tell in self._on_written:
+            tell(cgroup, file, value)
 
     def perform(self, place: Place, effects: Iterable[Effect]) -> None:
         """Carry out all effects in order; the first failure stops and is raised."""

@@ -170,7 +170,7 @@ async def keep_informed(host: Host, again: Callable[[], Awaitable[None]]) -> Non
     """Let systemd, where it has the cgroups, know what classes set in its units; `again` sets it after a reload."""
     if is_systemds(host.cgroup_root):
         units = UnitValues(Systemd(), host.cgroup_root)
-        host.written = units.note
+        host.on_written(units.note)
         await units.run(again)
 
 

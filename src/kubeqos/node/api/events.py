@@ -15,6 +15,7 @@ from kubeqos.model.decisions import AnyDecision, PodRef
 from kubeqos.node.pod.effects import Raw, Record
 
 log = logger(__name__)
+MOST_LEFT = 1024
 _WORD = re.compile(r"[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
 
 
@@ -32,13 +33,26 @@ class NodeEvents:
         self._listener = listener
         self._recorder = EventRecorder(api, component, host=node_name) if api is not None else None
         self._decisions = DecisionRecorder(api, f"node {node_name}")
-        self.name_of: Callable[[str], str] = lambda _uid: ""
-        """The name of the pod of a uid, or nothing; said by the agent, who knows its pods."""
+        self._names: dict[str, str] = {}
+        """Of the pods here by uid, for messages of those who know nothing else of them."""
+        self._left: dict[str, str] = {}
+        """Of those that left last: what they held may be given back late, and then they are spoken of."""
 
     async def run(self) -> None:
         """Write what is told, until cancelled."""
         if self._recorder is not None:
             await asyncio.gather(self._recorder.run(), self._decisions.run())
+
+    def met(self, uid: str, name: str) -> None:
+        """A pod came; `name` is `namespace/name`."""
+        self._names[uid] = name
+
+    def parted(self, uid: str) -> None:
+        """A pod is gone from this node."""
+        if name := self._names.pop(uid, ""):
+            self._left[uid] = name
+        if len(self._left) > MOST_LEFT:
+            del self._left[next(iter(self._left))]
 
     @property
     def listening(self) -> bool:
@@ -74,7 +88,7 @@ class NodeEvents:
 
     def named(self, message: str) -> str:
         """What plugins, drivers and books say of pods by uid, with the pods' names, which people know."""
-        return _WORD.sub(lambda found: self.name_of(found[0]) or found[0], message)
+        return _WORD.sub(lambda found: self._names.get(found[0]) or self._left.get(found[0], found[0]), message)
 
 
 def _list_of(raw: Raw, container: str) -> str:

@@ -67,8 +67,8 @@ async def running(plugin: Any, options: Options, install: Install = lambda _serv
     for damaged in servicer.restore():
         log.error("a damaged state file was set aside", file=damaged)
     servicer.save()
-    if hasattr(plugin, "saved"):  # for plugins whose state changes between calls
-        plugin.saved = servicer.save
+    if hasattr(plugin, "on_change"):  # for plugins whose state changes between calls
+        plugin.on_change(servicer.save)
     if options.metrics is not None:
         start_http_server(options.metrics[1], options.metrics[0], registry)
 

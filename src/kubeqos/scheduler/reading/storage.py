@@ -6,7 +6,7 @@ confirmed yet stands beside them: a volume that is promised to one claim is not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,8 +67,8 @@ class VolumeIndex:
     """Claims, volumes and classes, and the pods that mount claims."""
 
     def __init__(self) -> None:
-        self.unreadable: Callable[[str], str] = lambda kind: ""
-        """Why objects of a kind cannot be read; empty while they can."""
+        self.unreadable: Mapping[str, str] = {}
+        """Of kinds whose objects cannot be read: why."""
         self._objects: dict[str, dict[str, View]] = {kind: {} for kind in _VIEWS}
         self.thought_of: set[str] = set()
         """Claims that are not in the cluster yet (`namespace/name`): their volumes would be chosen with the node."""
@@ -175,7 +175,7 @@ class VolumeIndex:
         claims = tuple(f"{pod.metadata.namespace}/{one.claim}" for one in mounted_claims(pod))
         if not claims:
             return NO_VOLUMES
-        if why := self.unreadable(CLAIMS):
+        if why := self.unreadable.get(CLAIMS):
             return VolumeState(None, _cannot_read("volume claims", why), claims)
         if waits := self._missing(pod) or self._not_bound(claims):
             return VolumeState(None, waits, claims)
@@ -206,12 +206,12 @@ class VolumeIndex:
         """Claims that somebody else has to bind first; those of a class that waits for its first consumer are ours."""
         found = [claim for key in claims if (claim := self._claim(key)) is not None]
         for claim in found:
-            if not claim.is_bound and claim.class_name and (why := self.unreadable(CLASSES)):
+            if not claim.is_bound and claim.class_name and (why := self.unreadable.get(CLASSES)):
                 return _cannot_read("storage classes", why)
             if not claim.is_bound and (claim.spec.volume_name or not self._waits_for_consumer(claim)):
                 return "pod has unbound immediate PersistentVolumeClaims"
         for claim in found:
-            if why := self.unreadable(VOLUMES):
+            if why := self.unreadable.get(VOLUMES):
                 return _cannot_read("volumes", why)
             if claim.is_bound and self._volume(claim.spec.volume_name) is None:
                 return f'persistentvolume "{claim.spec.volume_name}" not found'

@@ -47,8 +47,12 @@ class CpuPlugin:
     def __init__(self, machine: Machine, config: CpuConfig, usage: UsageReader | None = None) -> None:
         self.state = CpuState.of(machine, config)
         self.usage = usage or UsageReader()
-        self.saved: Callable[[], None] = lambda: None
+        self._on_change: list[Callable[[], None]] = []
         self._shrinking: Mapping[str, int] = {}
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """Call back when the state changed without a call of the manager: pools and owners are moved by people, too."""
+        self._on_change.append(callback)
 
     def hints(self, request: Request) -> tuple[Hint, ...] | None:
         return self.state.hints(request)
@@ -111,7 +115,8 @@ class CpuPlugin:
     def _taken_over(self, after: CpuState | Unsatisfiable) -> CpuState | Unsatisfiable:
         if not isinstance(after, Unsatisfiable):
             self.state = after
-            self.saved()
+            for tell in self._on_change:
+                tell()
         return after
 
     async def run(self) -> None:

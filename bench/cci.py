@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench.machine import describe
 from kubeqos.cci.drivers import PLUGIN_TYPE
-from kubeqos.cci.manager import CciManager, Settings
+from kubeqos.cci.manager import CciManager, CciSettings
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
 from kubeqos.model.hardware.named import big384
 from kubeqos.model.objects import PodView
@@ -58,7 +58,7 @@ def pod(name: str, parameters: str = "") -> AdmittedPod:
 @contextlib.asynccontextmanager
 async def node(folder: Path) -> AsyncIterator[CciManager]:
     """A manager with the reference driver as a process of its own."""
-    manager = CciManager(big384(), folder, Settings())
+    manager = CciManager(big384(), folder, CciSettings())
     registry = folder / "r"
     program = [sys.executable, "-m", "kubeqos.cli.main", "driver", "reference", "--machine", "big384"]
     quiet = subprocess.DEVNULL

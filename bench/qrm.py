@@ -30,7 +30,7 @@ from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.plugins.cpu.plugin import POOLS_SERVICE
 from kubeqos.qrm.proto import cpupools_pb2 as pb
 from kubeqos.qrm.registry import registering
-from kubeqos.qrm.settings import Settings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.rules.qos.podqos import effective_class
 from kubeqos.topology.alignment.hints import Policy
 
@@ -105,7 +105,7 @@ async def node(folder: Path) -> AsyncIterator[tuple[NodeAgent, QosResourceManage
         await update(request)
 
     runtime.update_container_resources = counted  # type: ignore[method-assign]
-    manager = QosResourceManager(Settings(reconcile_seconds=3600), machine)
+    manager = QosResourceManager(QrmSettings(reconcile_seconds=3600), machine)
     gates = FeatureGates.default().set({QRM: True})
     settings = NodeSettings(
         "n1", folder / "node", log_dir=folder / "logs", gates=gates, topology_policy=Policy.RESTRICTED, max_pods=1000

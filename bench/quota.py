@@ -11,7 +11,7 @@ from bench.machine import describe
 from kubeqos.model.objects import PodView
 from kubeqos.rules.admission import admit
 from kubeqos.rules.quota import Quota, QuotaLedger, charge_pod, decide
-from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Request
+from kubeqos.rules.requests import AdmissionRequest, Admitted, ClusterFacts, Operation
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -55,7 +55,7 @@ def best_us(work: Callable[[], object], number: int = 2000) -> float:
 
 
 def admit_copy(around: ClusterFacts) -> Admitted:
-    outcome = admit(Request(Operation.CREATE, "pods", "Pod", "", "team", new=deepcopy(POD)), around)
+    outcome = admit(AdmissionRequest(Operation.CREATE, "pods", "Pod", "", "team", new=deepcopy(POD)), around)
     assert isinstance(outcome, Admitted), outcome
     return outcome
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.manager import CciManager, Settings
+from kubeqos.cci.manager import CciManager, CciSettings
 from kubeqos.cci.sdk import Driver, running
 from kubeqos.cci.stateservice import SOCKET_NAME
 from kubeqos.cri.client import CriClient
@@ -82,7 +82,7 @@ class AgentNode:
         self.crash_at, self.passed, self.crashed = crash_at, 0, False
         self.settings = NodeSettings("n1", folder / "s", log_dir=folder / "l", gates=GATES, **settings)
         self.pods = LocalPods()
-        self.cci = Settings(deadlines=PATIENT)
+        self.cci = CciSettings(deadlines=PATIENT)
         self._stack = contextlib.AsyncExitStack()
 
     async def boot(self) -> None:
@@ -163,7 +163,7 @@ async def agent_node(
     runtime: Runtime,
     *,
     drivers: Sequence[Driver] = (),
-    cci: Settings | None = None,
+    cci: CciSettings | None = None,
     **options: Any,
 ) -> AsyncIterator[AgentNode]:
     folder = Path(tempfile.mkdtemp(prefix="cci-"))

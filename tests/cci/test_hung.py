@@ -14,7 +14,7 @@ import pytest
 
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.drivers import Deadlines
-from kubeqos.cci.manager import Settings
+from kubeqos.cci.manager import CciSettings
 from kubeqos.cci.sdk import Ask, End, Start
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
@@ -54,7 +54,7 @@ class Hanging(Reference):
 
 @contextlib.asynccontextmanager
 async def two_drivers(slow: Hanging) -> AsyncIterator[AgentNode]:
-    settings = Settings(several_drivers=True, deadlines=Deadlines(call=ENDLESS))
+    settings = CciSettings(several_drivers=True, deadlines=Deadlines(call=ENDLESS))
     machine = laptop8()
     runtime, prompt = SimulatedRuntime(machine, logs=False), Reference(machine, PROMPT)
     async with agent_node(machine, runtime, drivers=(slow, prompt), cci=settings) as node:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.manager import CciManager, Settings
+from kubeqos.cci.manager import CciManager, CciSettings
 from kubeqos.errors import ConfigurationError, RemoteError
 from kubeqos.gates import FeatureGates
 from kubeqos.model.hardware.named import kep80, laptop8
@@ -326,4 +326,4 @@ def test_other_managers_must_be_off(tmp_path: Path, setting: dict[str, Any], nam
 )
 def test_settings_that_starve_standard_pods_are_refused(tmp_path: Path, reserved: str, minimum: int, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
-        CciManager(laptop8(), tmp_path, Settings(reserved=cpus(reserved), standard_minimum=minimum))
+        CciManager(laptop8(), tmp_path, CciSettings(reserved=cpus(reserved), standard_minimum=minimum))

@@ -18,7 +18,7 @@ from kubeqos.cci.answers import verified
 from kubeqos.cci.builtin.reference import Reference
 from kubeqos.cci.drivers import PLUGIN_TYPE, VERSIONS
 from kubeqos.cci.drivers import Driver as Registered
-from kubeqos.cci.manager import CciManager, Settings
+from kubeqos.cci.manager import CciManager, CciSettings
 from kubeqos.cci.proto import cci_pb2 as pb
 from kubeqos.cci.sdk import Driver, Servicer
 from kubeqos.cci.store import Store
@@ -91,7 +91,7 @@ async def _live(machine: Machine, plan: list[Any], reserved: CpuSet) -> None:
     with tempfile.TemporaryDirectory() as folder:
         near = machine.numa_of(machine.online.lowest(1))
         manager = CciManager(
-            machine, Path(folder), Settings(reserved=reserved), locate_devices=lambda _machine, _pod, _view: near
+            machine, Path(folder), CciSettings(reserved=reserved), locate_devices=lambda _machine, _pod, _view: near
         )
         Direct(manager, machine)
         running: list[AdmittedPod] = []
@@ -125,7 +125,7 @@ async def _live(machine: Machine, plan: list[Any], reserved: CpuSet) -> None:
                     has[each.uid] = CpuSet.parse(str(grant.properties["cpuset_cpus"]))
                 assert has[each.uid] == CpuSet.parse(str(grant.properties["cpuset_cpus"]))
             _laws(manager, machine, reserved, has)
-        again = CciManager(machine, Path(folder), Settings(reserved=reserved))
+        again = CciManager(machine, Path(folder), CciSettings(reserved=reserved))
         await again.restore(None, {each.uid: each for each in running})
         assert again.store.dump() == manager.store.dump(), "a restart changes nothing"
         after = Told(machine.online)
@@ -160,7 +160,7 @@ def test_admissions_beside_each_other(machine: Machine, plan: list[list[Any]], p
 
 async def _live_together(machine: Machine, plan: list[list[Any]], pauses: Iterator[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        manager = CciManager(machine, Path(folder), Settings(several_drivers=True))
+        manager = CciManager(machine, Path(folder), CciSettings(several_drivers=True))
         Several(manager, machine, pauses)
         running: list[AdmittedPod] = []
 

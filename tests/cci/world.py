@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeqos.cci.drivers import PLUGIN_TYPE, Deadlines
-from kubeqos.cci.manager import CciManager, Settings
+from kubeqos.cci.manager import CciManager, CciSettings
 from kubeqos.cci.sdk import Driver, running
 from kubeqos.cci.stateservice import SOCKET_NAME, serve_state
 from kubeqos.cri.proto import cri_pb2 as cri
@@ -146,7 +146,7 @@ class Node:
     def __init__(self, folder: Path, machine: Machine | None = None, **settings: Any) -> None:
         self.folder = folder
         self.machine = machine or kep80()
-        self.settings = Settings(**{"deadlines": self.deadlines, **settings})
+        self.settings = CciSettings(**{"deadlines": self.deadlines, **settings})
         self.runtime = SimulatedRuntime(self.machine, logs=False)
         self.sockets = Path(tempfile.mkdtemp(prefix="cci-"))  # a socket's path is short, a test's folder is not
         self.registry = self.sockets / "registry"

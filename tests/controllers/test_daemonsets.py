@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.controllers.actions import Change
+from kubeqos.controllers.actions import Patch
 from kubeqos.controllers.workloads.daemonsets import (
     DaemonNode,
     FailedPods,
@@ -50,7 +50,7 @@ class DaemonWorld:
     def roll(self) -> Roll:
         history = history_of(self.owner, self.revisions)
         for action in history.actions:
-            if isinstance(action, Change):
+            if isinstance(action, Patch):
                 self.revisions = [
                     merge(one, action.patch) if one["metadata"]["name"] == action.name else one
                     for one in self.revisions

@@ -9,7 +9,7 @@ import pytest
 from kubeqos.client.resources import CONFIG_MAPS, DEPLOYMENTS, PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from kubeqos.codec import encode_json
 from kubeqos.controllers import claims, claimstatus, garbage, namespaces, quota
-from kubeqos.controllers.actions import Change, Create, Delete, Tell
+from kubeqos.controllers.actions import Create, Delete, Patch, Tell
 from kubeqos.controllers.garbage import Dependent, OwnerState
 from kubeqos.controllers.nodes import lifecycle as nodes
 from kubeqos.controllers.nodes import podsweep
@@ -254,14 +254,14 @@ def test_what_happens_to_an_object_whose_owners_go(
             assert all(name in gone.because for name in owners)
         case list():
             [kept] = found
-            assert isinstance(kept, Change)
+            assert isinstance(kept, Patch)
             assert [r["uid"] for r in kept.patch["metadata"]["ownerReferences"]] == expected
 
 
 def test_an_owner_that_is_to_leave_orphans_lets_go_of_each_and_then_goes() -> None:
     owner = config("owner", finalizers=["orphan", "mine"], deletionTimestamp="x")
     found = garbage.desired(CONFIG_MAPS, owner, {}, [Dependent(PODS, config("child", "uid-owner", "other"))])
-    assert [(each.name, each.patch) for each in found if isinstance(each, Change)] == [
+    assert [(each.name, each.patch) for each in found if isinstance(each, Patch)] == [
         ("child", {"metadata": {"ownerReferences": [config("_", "other")["metadata"]["ownerReferences"][0]]}}),
         ("owner", {"metadata": {"finalizers": ["mine"]}}),
     ]
@@ -347,7 +347,7 @@ def test_how_long_a_pod_may_stay(tolerations: list[Object], stays: float | None)
 
 def test_a_silent_node_is_unknown_in_every_respect_and_said_so_once() -> None:
     written, said = nodes.silenced(node(Ready="True"), NOW)
-    assert isinstance(written, Change)
+    assert isinstance(written, Patch)
     assert isinstance(said, Tell)
     reasons = {c["type"]: c["reason"] for c in written.patch["status"]["conditions"]}
     assert reasons.pop("Ready") == "NodeStatusUnknown"
@@ -407,7 +407,7 @@ def test_claims_are_made_once_named_and_never_taken_from_others() -> None:
     made, named = claims.desired(owner, {"t": template}, {})
     assert isinstance(made, Create)
     assert (made.body["metadata"]["name"], made.body["spec"]) == ("p-c", {"resourceClassName": "cores"})
-    assert isinstance(named, Change)
+    assert isinstance(named, Patch)
     owner["status"].update(named.patch["status"])
     mine = {**made.body, "metadata": {**made.body["metadata"], "uid": "u"}}
     assert claims.desired(owner, {"t": template}, {"p-c": mine}) == []
@@ -430,19 +430,19 @@ def test_a_claim_says_who_uses_it_and_where() -> None:
     )
 
     [protected] = claimstatus.desired(claim, [pod("p", node="n1", spec=uses)], "cores.example")
-    assert isinstance(protected, Change)
+    assert isinstance(protected, Patch)
     assert protected.patch == {"metadata": {"finalizers": [claimstatus.PROTECTION]}}, "before it says so"
     claim["metadata"]["finalizers"] = ["x", claimstatus.PROTECTION]
 
     [reserved] = claimstatus.desired(claim, [pod("p", node="n1", spec=uses)], "cores.example")
-    assert isinstance(reserved, Change)
+    assert isinstance(reserved, Patch)
     wanted = reserved.patch["status"]
     assert wanted["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
     assert wanted["allocation"] is None, "the node has not given out anything yet"
 
     running = pod("p", node="n1", phase="Running", spec=uses)
     [allocated] = claimstatus.desired(claim, [running], "cores.example")
-    assert isinstance(allocated, Change)
+    assert isinstance(allocated, Patch)
     claim["status"] = allocated.patch["status"]
     assert claim["status"]["driverName"] == "cores.example"
     [term] = claim["status"]["allocation"]["availableOnNodes"]["nodeSelectorTerms"]
@@ -454,10 +454,10 @@ def test_a_claim_says_who_uses_it_and_where() -> None:
     claim["metadata"]["deletionTimestamp"] = "t"
     assert claimstatus.desired(claim, [running], "cores.example") == [], "it is kept while a pod uses it"
     [let_go] = claimstatus.desired(claim, [pod("p", node="n1", phase="Failed", spec=uses)], "cores.example")
-    assert isinstance(let_go, Change) and let_go.patch == {"metadata": {"finalizers": ["x"]}}
+    assert isinstance(let_go, Patch) and let_go.patch == {"metadata": {"finalizers": ["x"]}}
     claim["metadata"]["finalizers"] = ["x"]
     [freed] = claimstatus.desired(claim, [pod("p", node="n1", phase="Failed", spec=uses)], "cores.example")
-    assert isinstance(freed, Change)
+    assert isinstance(freed, Patch)
     assert freed.patch["status"] == {"reservedFor": None, "allocation": None, "driverName": None}
 
 
@@ -519,7 +519,7 @@ def test_a_namespace_is_emptied_once_and_says_what_is_left() -> None:
     assert [each.name for each in namespaces.emptied(contents) if isinstance(each, Delete)] == ["plain"]
     leaving: Object = {"metadata": meta("ns", deletionTimestamp="x"), "status": {}}
     [said] = namespaces.told(leaving, contents, NOW)
-    assert isinstance(said, Change)
+    assert isinstance(said, Patch)
     messages = [c["message"] for c in said.patch["status"]["conditions"]]
     assert messages == [
         "Some resources are remaining: configmaps. has 2 resource instances",

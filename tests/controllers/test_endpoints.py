@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.controllers.actions import Action, Change, Create, Delete
+from kubeqos.controllers.actions import Action, Create, Delete, Patch
 from kubeqos.controllers.services import endpoints
 from kubeqos.controllers.services.endpoints import MANAGED_BY, OURS, SERVICE_NAME, desired
 from tests.controllers.cluster import controlled_cluster
@@ -48,7 +48,7 @@ class ServiceWorld:
                 case Create(body=body):
                     name = f"{body['metadata']['generateName']}{next(self._number)}"
                     self.slices[name] = merge(body, {"metadata": {"name": name, "uid": f"uid-{name}"}})
-                case Change(name=name, patch=patch):
+                case Patch(name=name, patch=patch):
                     self.slices[name] = merge(self.slices[name], patch)
                 case Delete(name=name):
                     del self.slices[name]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.client.resources import JOBS, PODS
-from kubeqos.controllers.actions import Change, Create, Delete, Tell
+from kubeqos.controllers.actions import Create, Delete, Patch, Tell
 from kubeqos.controllers.batch import cronjobs
 from kubeqos.controllers.batch.jobpods import FINALIZER, INDEX, INDEX_FAILURES, format_indexes, parse_indexes
 from kubeqos.controllers.batch.jobs import Plan, desired, is_finished
@@ -71,10 +71,10 @@ class JobWorld:
                 metadata = {**action.body["metadata"], "name": name, "uid": f"uid-{name}"}
                 metadata["creationTimestamp"] = timestamp(self.now)
                 self.pods[name] = {**action.body, "metadata": metadata, "status": {"phase": "Pending"}}
-            case Change(resource=resource) if resource is PODS:
+            case Patch(resource=resource) if resource is PODS:
                 self.pods[action.name] = merge(self.pods[action.name], action.patch)
                 self.sweep(action.name)
-            case Change():
+            case Patch():
                 assert self.job is not None
                 self.job = merge(self.job, action.patch)
             case Delete(resource=resource) if resource is JOBS:
@@ -401,7 +401,7 @@ def test_a_job_is_made_when_it_is_due_and_named_after_its_minute() -> None:
     assert body["metadata"]["labels"] == {"of": "cron"}
     assert body["metadata"]["annotations"] == {cronjobs.SCHEDULED_AT: timestamp(due)}
     assert body["metadata"]["ownerReferences"][0]["kind"] == "CronJob"
-    [status] = [one.patch["status"] for one in plan.actions if isinstance(one, Change)]
+    [status] = [one.patch["status"] for one in plan.actions if isinstance(one, Patch)]
     assert status["lastScheduleTime"] == timestamp(due)
     assert created(decide(cron(last=due), [], 5.3)) == []
 
@@ -443,11 +443,11 @@ def test_so_much_of_the_past_stays() -> None:
     jobs += [job(f"bad-{n}", "Failed", CREATED + n) for n in range(3)]
     plan = decide(cron(successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1), jobs, 1)
     assert deleted(plan) == ["good-0", "bad-0", "bad-1"]
-    [status] = [one.patch["status"] for one in plan.actions if isinstance(one, Change)]
+    [status] = [one.patch["status"] for one in plan.actions if isinstance(one, Patch)]
     assert status["lastSuccessfulTime"] == timestamp(CREATED + 13)
 
 
 def test_the_status_names_what_runs() -> None:
     plan = decide(cron(), [job("one"), job("two", "Complete")], 1)
-    [status] = [one.patch["status"] for one in plan.actions if isinstance(one, Change)]
+    [status] = [one.patch["status"] for one in plan.actions if isinstance(one, Patch)]
     assert [one["name"] for one in status["active"]] == ["one"]

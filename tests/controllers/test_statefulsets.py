@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.client.resources import PERSISTENT_VOLUME_CLAIMS, PODS
-from kubeqos.controllers.actions import Action, Change, Create, Delete
+from kubeqos.controllers.actions import Action, Create, Delete, Patch
 from kubeqos.controllers.workloads.revisions import History, history_of
 from kubeqos.controllers.workloads.statefulsets import (
     POD_INDEX,
@@ -68,7 +68,7 @@ class StatefulWorld:
             case Delete(name=name):
                 self.log.append(f"-{name}")
                 self.pods.pop(name)
-            case Change(resource=resource, name=name, patch=patch):
+            case Patch(resource=resource, name=name, patch=patch):
                 if resource is PERSISTENT_VOLUME_CLAIMS:
                     self.claims[name] = merge(self.claims[name], patch)
                 else:

@@ -14,7 +14,7 @@ from kubeqos.client.resources import EVENTS, PODS, RESOURCE_QUOTAS, STORAGE_CLAS
 from kubeqos.client.resources import PERSISTENT_VOLUME_CLAIMS as CLAIMS
 from kubeqos.client.resources import PERSISTENT_VOLUMES as VOLUMES
 from kubeqos.codec import decode_json
-from kubeqos.controllers.actions import Action, Change, Create, Tell
+from kubeqos.controllers.actions import Action, Create, Patch, Tell
 from kubeqos.controllers.collector import GarbageCollector
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.controllers.nodes.podsweep import ClaimProtection
@@ -50,7 +50,7 @@ def written(actions: list[Action]) -> list[str]:
     """`Kind/name` or `Kind/name/status` of every write, in order."""
     found = []
     for one in actions:
-        assert isinstance(one, Change), one
+        assert isinstance(one, Patch), one
         found.append("/".join(filter(None, (one.resource.kind, one.name, one.subresource))))
     return found
 
@@ -79,8 +79,8 @@ def test_which_volume_a_claim_gets(volumes: list[Raw], chosen: str) -> None:
     actions = claim_actions(claim(), volumes, storage_class())
     assert written(actions) == [text.format(chosen) for text in BOTH]
     first, third = actions[0], actions[2]
-    assert isinstance(first, Change)
-    assert isinstance(third, Change)
+    assert isinstance(first, Patch)
+    assert isinstance(third, Patch)
     assert first.patch["spec"]["claimRef"]["uid"] == "u-c"
     assert third.patch["spec"] == {"volumeName": chosen}
     assert third.patch["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] == "yes"
@@ -112,7 +112,7 @@ def test_what_the_scheduler_chose_is_completed_and_nothing_is_written_twice() ->
     assert claim_actions(done, [theirs], lazy) == []
     assert volume_actions(theirs, done) == []
     [lost] = claim_actions(done, [], lazy)
-    assert isinstance(lost, Change)
+    assert isinstance(lost, Patch)
     assert lost.patch == {"status": {"phase": "Lost"}}
 
 
@@ -121,7 +121,7 @@ def test_a_volume_is_available_until_it_is_claimed_and_released_afterwards() -> 
 
     def phase(one: Raw, other: Raw | None) -> Any:
         [action] = volume_actions(one, other)
-        assert isinstance(action, Change)
+        assert isinstance(action, Patch)
         return action.patch["status"]["phase"]
 
     assert phase(volume(phase=""), None) == "Available"

@@ -10,7 +10,7 @@ from typing import Any
 
 from kubeqos.client.resources import DEPLOYMENTS, REPLICA_SETS
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Action, Change, Create, Delete, Tell
+from kubeqos.controllers.actions import Action, Create, Delete, Patch, Tell
 from kubeqos.controllers.podstate import is_active, is_going, is_ready
 from kubeqos.controllers.workloads import deployments, replicas
 from kubeqos.controllers.workloads.deploymentstatus import status
@@ -60,7 +60,7 @@ class World:
                     table.setdefault(made["metadata"]["name"], made)
                 case Delete():
                     self._delete(action)
-                case Change():
+                case Patch():
                     self._change(action)
                 case Tell():
                     pass
@@ -71,7 +71,7 @@ class World:
         elif action.name in self.pods:
             self.pods[action.name]["metadata"]["deletionTimestamp"] = timestamp(NOW)
 
-    def _change(self, action: Change) -> None:
+    def _change(self, action: Patch) -> None:
         if action.resource is DEPLOYMENTS:
             self.deployment = merge(self.deployment, action.patch)
             return

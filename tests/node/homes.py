@@ -23,7 +23,7 @@ from kubeqos.controllers.manager import ControllerManager
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import Code
-from kubeqos.cri.providers.catalog import Machine as ProviderMachine
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level
 from kubeqos.cri.relay.server import Relay
 from kubeqos.cri.relay.server import Settings as RelaySettings
@@ -329,7 +329,7 @@ async def containerd_home(
     home.resctrl = plant("full", folder / "resctrl")
     config = folder / "classes.yaml"
     config.write_text(CLASSES)
-    machine = ProviderMachine(Host(CGROUPS), home.resctrl, TreeKernel(home.resctrl), mbps_mode=False)
+    machine = LocalMachine(Host(CGROUPS), home.resctrl, TreeKernel(home.resctrl), mbps_mode=False)
     with tempfile.TemporaryDirectory(prefix="kq-") as short:
         listen = Path(short) / "cri.sock"
         home.relay = await Relay.start(RelaySettings(listen, containerd.socket, config, folder / "relay.json", machine))

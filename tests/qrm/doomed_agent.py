@@ -28,7 +28,7 @@ from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
-from kubeqos.qrm.settings import Settings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import until
 
@@ -73,7 +73,7 @@ class DoomedRuntime(CriClient):
 async def run(folder: Path, moment: str) -> None:
     what, _, which = moment.partition(":")
     machine = kep80()
-    manager = QosResourceManager(Settings(reconcile_seconds=0.1), machine)
+    manager = QosResourceManager(QrmSettings(reconcile_seconds=0.1), machine)
     settings = NodeSettings(
         "n1",
         folder / "node",

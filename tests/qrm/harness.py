@@ -26,7 +26,7 @@ from kubeqos.node.pod import effects as fx
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
-from kubeqos.qrm.settings import Event, Settings
+from kubeqos.qrm.settings import Event, QrmSettings
 from kubeqos.topology.alignment.hints import Policy, Scope
 
 PATIENCE_SECONDS = 60.0
@@ -218,13 +218,13 @@ async def qrm_node(
     *,
     policy: Policy = Policy.RESTRICTED,
     scope: Scope = Scope.CONTAINER,
-    settings: Settings | None = None,
+    settings: QrmSettings | None = None,
     runtime: SimulatedRuntime | None = None,
     cgroup_version: int = 2,
     pods: LocalPods | None = None,
 ) -> AsyncIterator[QrmNode]:
     events: list[Event] = []
-    manager = QosResourceManager(settings or Settings(reconcile_seconds=0.1), machine, emit=events.append)
+    manager = QosResourceManager(settings or QrmSettings(reconcile_seconds=0.1), machine, emit=events.append)
     own = runtime is None
     runtime = runtime or SimulatedRuntime(machine, logs=False)
     gates = FeatureGates.default().set({QRM: True})

@@ -20,13 +20,13 @@ from kubeqos.qrm.messages import METHODS, PLUGIN_TYPE, SERVICE, VERSION
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.registry import registering
 from kubeqos.qrm.sdk import Allocation, Options, Request, running
-from kubeqos.qrm.settings import Event, Settings
+from kubeqos.qrm.settings import Event, QrmSettings
 from kubeqos.topology.alignment.hints import Hint, Policy
 from kubeqos.topology.alignment.merge import merge
 from tests.node.updates.told import Told
 from tests.qrm.harness import admitted, refs, until
 
-QUICK = Settings(reconcile_seconds=0.05, capacity_seconds=0, stranger_seconds=0)
+QUICK = QrmSettings(reconcile_seconds=0.05, capacity_seconds=0, stranger_seconds=0)
 
 
 class Scripted:
@@ -121,7 +121,7 @@ class Bench:
 @contextlib.asynccontextmanager
 async def bench(
     folder: Path,
-    settings: Settings = QUICK,
+    settings: QrmSettings = QUICK,
     machine: Machine | None = None,
     clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[Bench]:

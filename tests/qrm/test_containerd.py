@@ -18,7 +18,7 @@ from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.pod import effects as fx
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.registry import registering
-from kubeqos.qrm.settings import Settings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.topology.alignment.hints import Policy
 from tests.cri.containerd import Containerd
 from tests.cri.images import BUSYBOX_IMAGE
@@ -56,7 +56,7 @@ roles:
   etl: {{pool: offline}}
 """
     cpu = PluginProcess(folder, "cpu", machine, config)
-    manager = QosResourceManager(Settings(reconcile_seconds=0.2), machine)
+    manager = QosResourceManager(QrmSettings(reconcile_seconds=0.2), machine)
     runtime = CriClient(containerd.endpoint)
     settings = NodeSettings(
         "n1",

@@ -11,7 +11,7 @@ from kubeqos.plugins.managers import NOTHING, AdmittedPod, Refusal
 from kubeqos.qrm.edge.capacity import Capacity
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.qrm.settings import Settings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.topology.alignment.hints import ANYWHERE
 
 
@@ -36,7 +36,7 @@ def pod(**requests: str) -> AdmittedPod:
 async def test_who_asks_for_what_is_to_come_waits(
     expected: set[str], requests: dict[str, str], waits_for: str | None
 ) -> None:
-    manager = QosResourceManager(Settings(expected=frozenset(expected)))
+    manager = QosResourceManager(QrmSettings(expected=frozenset(expected)))
     admitted = pod(**requests)
     ((ref, _),) = admitted.containers()
     answer = await manager.allocate(admitted, ref, ANYWHERE)
@@ -48,12 +48,12 @@ async def test_who_asks_for_what_is_to_come_waits(
 
 
 def test_who_is_to_come_is_down_until_then() -> None:
-    manager = QosResourceManager(Settings(expected=frozenset({"cpu"})))
+    manager = QosResourceManager(QrmSettings(expected=frozenset({"cpu"})))
     assert manager.down() == [Down("cpu", "is not registered yet", resources=("cpu",))]
 
 
 def test_who_is_away_is_told_with_all_that_it_serves() -> None:
-    manager = QosResourceManager(Settings(names={"example.com/reclaimed": "cpu"}))
+    manager = QosResourceManager(QrmSettings(names={"example.com/reclaimed": "cpu"}))
     options = pb.ResourcePluginOptions(extra_resources=["example.com/l3"])
     manager.endpoints.expect("cpu", {}, options)
     resources = ("cpu", "example.com/l3", "example.com/reclaimed")
@@ -69,7 +69,7 @@ def test_who_is_away_is_told_with_all_that_it_serves() -> None:
 async def test_a_restart_revives_no_capacity() -> None:
     """A plugin that was away for longer than its grace is gone; the agent's own restart says nothing about it."""
     now = 0.0
-    settings = Settings(stop_grace_seconds=60.0)
+    settings = QrmSettings(stop_grace_seconds=60.0)
     manager = QosResourceManager(settings, clock=lambda: now)
     capacity = {"example.com/net": Capacity(40.0, 38.0, True)}
     manager.endpoints.expect("example.com/net", capacity, pb.ResourcePluginOptions())

@@ -25,7 +25,7 @@ from kubeqos.qrm.messages import METHODS
 from kubeqos.qrm.patience import KEEP_SECONDS
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.sdk import Allocation, Options, Request, running
-from kubeqos.qrm.settings import Settings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import PluginProcess, plugin_processes, pod, qrm_node, until
 from tests.qrm.live import Scripted, bench, cpus, serving_raw
@@ -360,7 +360,7 @@ async def test_an_agent_killed_between_two_updates(folder: Path) -> None:
     cpu = PluginProcess(folder, "cpu", kep80(), pools)
     pods = [pod(f"{role}{n}", role, cpu="1") for role in "ab" for n in range(3)]
     with plugin_processes(cpu):
-        async with qrm_node(folder, kep80(), runtime=runtime, settings=Settings(reconcile_seconds=3600)) as node:
+        async with qrm_node(folder, kep80(), runtime=runtime, settings=QrmSettings(reconcile_seconds=3600)) as node:
             await node.plugins("cpu")
             for raw in pods:
                 await node.run(raw)

@@ -28,7 +28,7 @@ from kubeqos.plugins.sockets import call, dial
 from kubeqos.qrm import endpoint, endpoints, patience
 from kubeqos.qrm.manager import QosResourceManager
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, Refuse, Request, running
-from kubeqos.qrm.settings import Settings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.topology.alignment.hints import Hint, Scope
 from tests.apiserver.live import LiveServer, live_server
 from tests.qrm.harness import PluginProcess, QrmNode, container, plugin_processes, pod, pod_of, qrm_node, until
@@ -100,7 +100,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.asynccontextmanager
 async def hung(folder: Path, slow: Hanging, *others: Scripted, **options: Any) -> AsyncIterator[QrmNode]:
     """A node with a plugin that will hang and others that will not."""
-    settings = Settings(reconcile_seconds=0.1, capacity_seconds=3600, deadline_seconds=ENDLESS)
+    settings = QrmSettings(reconcile_seconds=0.1, capacity_seconds=3600, deadline_seconds=ENDLESS)
     async with contextlib.AsyncExitStack() as stack:
         node = await stack.enter_async_context(qrm_node(folder, kep80(), settings=settings, **options))
         for plugin in (slow, *others):
@@ -336,7 +336,7 @@ async def test_a_stopped_process_delays_nobody_else_through_the_api_server(serve
     registry = folder / "s" / REGISTRY
     cpu, vendor = PluginProcess(folder, "cpu", kep80(), "{}"), VendorProcess(folder, registry)
     cpu.command[cpu.command.index("--registry") + 1] = str(registry)
-    async with whole_node(server, folder, Settings(deadline_seconds=ENDLESS)) as (agent, api):
+    async with whole_node(server, folder, QrmSettings(deadline_seconds=ENDLESS)) as (agent, api):
         with plugin_processes(cpu, vendor):
             [manager] = [one for one in agent.managers if isinstance(one, QosResourceManager)]
             for name in ("cpu", "x.io/link"):
@@ -361,7 +361,7 @@ async def test_a_stopped_process_delays_nobody_else_through_the_api_server(serve
 async def test_a_stopped_nic_plugin_delays_only_the_roles_that_it_serves(folder: Path) -> None:
     """As in `kubeqos up`: pods that name no such role are admitted without a word to it."""
     nic = PluginProcess(folder, "nic", kep80(), "roles: [near]")
-    async with qrm_node(folder, kep80(), settings=Settings(deadline_seconds=ENDLESS)) as node:
+    async with qrm_node(folder, kep80(), settings=QrmSettings(deadline_seconds=ENDLESS)) as node:
         with plugin_processes(PluginProcess(folder, "cpu", kep80(), "{}"), nic):
             await node.plugins("cpu", "NIC")
             assert nic.process is not None

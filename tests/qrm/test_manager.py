@@ -21,7 +21,7 @@ from kubeqos.qrm.messages import REGISTRATION_SERVICE, DeviceSpec, MountSpec, Nu
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reports import allocatable_resources, container_resources
 from kubeqos.qrm.sdk import Allocation, Capacity, Kind, Options, Refuse, Request, running
-from kubeqos.qrm.settings import OnError, Settings
+from kubeqos.qrm.settings import OnError, QrmSettings
 from kubeqos.topology.alignment.hints import ANYWHERE, Hint, Policy
 from tests.qrm.harness import admitted, container, pod, pod_of, refs, until
 from tests.qrm.live import NUMA_0, QUICK, Scripted, bench, cpus, serving_raw
@@ -67,7 +67,7 @@ async def test_a_plugin_pushes_itself_with_the_sdk(folder: Path) -> None:
 
 
 async def test_the_built_in_manager_and_a_plugin_for_the_same_are_refused(folder: Path) -> None:
-    async with bench(folder, Settings(built_in=frozenset({"cpu"}))) as node:
+    async with bench(folder, QrmSettings(built_in=frozenset({"cpu"}))) as node:
         assert node.manager.endpoints.why_not("cpu", ("v1alpha1",)) == (
             "the built-in cpu manager of this node hands out cpu; set its policy to none to use a plugin, "
             "or remove the plugin"
@@ -134,7 +134,7 @@ async def test_t02_t03_mapped_names_travel_under_the_pods_own_name(folder: Path)
 
     hints: Any = lambda request: (note(request), pb.ResourceHintsResponse())[1]  # noqa: E731
     answers = {"Allocate": note, "GetTopologyHints": hints}
-    async with bench(folder, Settings(names={name: "cpu"})) as node, serving_raw(folder, "cpu", answers):
+    async with bench(folder, QrmSettings(names={name: "cpu"})) as node, serving_raw(folder, "cpu", answers):
         await node.usable("cpu")
         await node.admit(pod("web", **{name: "2k"}))
     assert sent == [{name: 2000.0}] * 2
@@ -145,7 +145,7 @@ async def test_t02_t03_plugins_may_answer_under_either_name(folder: Path, key: s
     name = "resource.katalyst.kubewharf.io/reclaimed_millicpu"
     given = cpus("0-1", 2)
     plugin = Scripted("cpu", lambda _request: {key: given}, hints=lambda _request: {key: (NUMA_0,)})
-    async with bench(folder, Settings(names={name: "cpu"})) as node, node.plugin(plugin):
+    async with bench(folder, QrmSettings(names={name: "cpu"})) as node, node.plugin(plugin):
         for _ in range(2):  # the second time it is known
             [grant] = await node.admit(pod("web", **{name: "2k"}))
             assert grant.properties["cpuset_cpus"] == "0-1"
@@ -285,7 +285,7 @@ async def test_t09_a_failed_resource_gives_the_others_back(folder: Path) -> None
 
 
 async def test_t10_t11_what_happens_without_the_plugin_is_a_setting(folder: Path) -> None:
-    settings = Settings(on_error={"b": OnError.IGNORE})
+    settings = QrmSettings(on_error={"b": OnError.IGNORE})
     async with bench(folder, settings) as node:
         async with node.plugin(Scripted("a", Allocation(quantity=100))), node.plugin(Scripted("b", Allocation())):
             pass
@@ -570,7 +570,7 @@ async def test_the_gate_off_and_on_again_takes_over_what_plugins_remember(folder
     known = admitted(pod("web", cpu="1"))
     async with bench(folder) as node, node.plugin(plugin):
         await node.admit(known.raw)
-    async with bench(folder, Settings(stranger_seconds=60), clock=lambda: now[0]) as node:
+    async with bench(folder, QrmSettings(stranger_seconds=60), clock=lambda: now[0]) as node:
         assert await node.manager.restore(None, {known.uid: known}) == []
         async with node.plugin(plugin):
             for _ in range(2):

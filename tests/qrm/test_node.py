@@ -30,7 +30,7 @@ from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.run import running_plugins
 from kubeqos.plugins import REGISTRY
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, Refuse, Request, running
-from kubeqos.qrm.settings import Settings as QrmSettings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.scheduler.core import Scheduler
 from kubeqos.scheduler.service import SchedulerService
 from kubeqos.topology.alignment.hints import Policy

@@ -12,7 +12,7 @@ from kubeqos.cli.extend.plugin import command
 from kubeqos.plugins.managers import Refusal
 from kubeqos.plugins.registration import retirement
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, running
-from kubeqos.qrm.settings import Settings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import admitted, pod, until
 from tests.qrm.live import QUICK, Scripted, bench
@@ -77,7 +77,7 @@ async def test_a_restart_revives_nothing_and_a_plugin_that_comes_again_does(fold
 @pytest.mark.parametrize("name", ["x.io/link", "cpu"])
 async def test_what_the_settings_expect_is_waited_for_until_it_retires(folder: Path, name: str) -> None:
     """Then cores are what the node has of itself, and of anything else it has nothing."""
-    settings = Settings(reconcile_seconds=0.05, expected=frozenset({name}))
+    settings = QrmSettings(reconcile_seconds=0.05, expected=frozenset({name}))
     async with bench(folder, settings=settings) as node:
         refused = await node.admit(pod("one", **{name: "1"}), Policy.BEST_EFFORT)
         assert isinstance(refused, Refusal) and "not registered yet" in refused.message and refused.retry

@@ -9,7 +9,7 @@ from kubeqos.model.hardware.named import kep80
 from kubeqos.plugins.managers import Refusal, StartHook
 from kubeqos.qrm.messages import METHODS
 from kubeqos.qrm.sdk import Allocation, Options, Refuse, running
-from kubeqos.qrm.settings import OnError, Settings
+from kubeqos.qrm.settings import OnError, QrmSettings
 from kubeqos.topology.alignment.hints import Policy
 from tests.qrm.harness import admitted, pod, qrm_node, refs, until
 from tests.qrm.live import Bench, Scripted, bench
@@ -91,7 +91,7 @@ async def test_a_plugin_that_is_away_holds_its_containers_back_also_after_a_rest
 async def test_a_setting_lets_it_pass(folder: Path) -> None:
     plugin = Preparing()
     plugin.ready = False
-    async with bench(folder, Settings(on_error={"x.io/disk": OnError.IGNORE})) as node, node.plugin(plugin):
+    async with bench(folder, QrmSettings(on_error={"x.io/disk": OnError.IGNORE})) as node, node.plugin(plugin):
         assert await start(node, pod("web", **DISK)) is None
         [event] = node.events
         assert event.reason == "ResourceIgnored" and "the disk is still being wiped" in event.message

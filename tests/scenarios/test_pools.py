@@ -26,7 +26,7 @@ from kubeqos.qrm.plugins.cpu.config import CpuConfig
 from kubeqos.qrm.plugins.cpu.plugin import CpuPlugin
 from kubeqos.qrm.plugins.roles import read_config
 from kubeqos.qrm.sdk import Allocation, Capacity, Options, Refuse, Request, running
-from kubeqos.qrm.settings import Settings as QrmSettings
+from kubeqos.qrm.settings import QrmSettings
 from tests.apiserver.live import LiveServer, live_server
 from tests.qrm.harness import short_folder, until
 from tests.qrm.test_node import scheduler, whole_node

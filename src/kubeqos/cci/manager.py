@@ -60,7 +60,7 @@ log = logger("kubeqos.cci")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CciSettings:
     """How the manager treats its node."""
 
     reserved: CpuSet = NO_CPUS
@@ -90,7 +90,7 @@ class CciManager:
         self,
         machine: Machine,
         state_directory: Path,
-        settings: Settings | None = None,
+        settings: CciSettings | None = None,
         *,
         metrics: Metrics | None = None,
         locate_devices: DeviceLocator = locate_by_name,
@@ -105,7 +105,7 @@ class CciManager:
 
         `changed` is called when containers may have to be told something although no pod came or went.
         """
-        self.settings = settings or Settings()
+        self.settings = settings or CciSettings()
         # A machine without CPUs for standard pods is refused before anybody can register with it.
         check_reserved(machine, self.settings.reserved, self.settings.standard_minimum)
         self.machine = machine

@@ -41,7 +41,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Patch:
     """Merge a patch into one object; with `version`, only if nobody changed it since it was looked at."""
 
     resource: Resource
@@ -71,7 +71,7 @@ class Tell:
     type: Literal["Normal", "Warning"] = "Normal"
 
 
-Action = Create | Delete | Change | Tell
+Action = Create | Delete | Patch | Tell
 
 
 def deletion(resource: Resource, obj: JsonObject, because: str, **how: object) -> Delete:
@@ -96,12 +96,12 @@ def change(
     subresource: str = "",
     checked: bool = True,
     type: PatchType = PatchType.MERGE,
-) -> Change:
+) -> Patch:
     """Patch this very object; `checked`: only in the version that was looked at."""
     metadata = obj["metadata"]
     version = metadata.get("resourceVersion", "") if checked else ""
     namespace = metadata.get("namespace", "")
-    return Change(resource, namespace, metadata["name"], metadata["uid"], patch, because, subresource, version, type)
+    return Patch(resource, namespace, metadata["name"], metadata["uid"], patch, because, subresource, version, type)
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Performer:
             self.learn(action.resource, found)
         return found
 
-    async def _send(self, action: Create | Delete | Change) -> JsonObject:
+    async def _send(self, action: Create | Delete | Patch) -> JsonObject:
         match action:
             case Create():
                 return await self.api.create(action.resource, action.body, action.namespace)
@@ -145,7 +145,7 @@ class Performer:
                     propagation=action.propagation,
                     grace_seconds=action.grace_seconds,
                 )
-            case Change():
+            case Patch():
                 return await self.api.patch(
                     action.resource,
                     action.name,
@@ -156,7 +156,7 @@ class Performer:
                 )
 
 
-def already_so(action: Create | Delete | Change, error: ApiError) -> bool:
+def already_so(action: Create | Delete | Patch, error: ApiError) -> bool:
     """Whether a refusal means that there is nothing left to do."""
     if isinstance(action, Create):
         return error.already_exists

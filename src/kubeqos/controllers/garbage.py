@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kubeqos.client import Resource
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Action, Change, change, deletion
+from kubeqos.controllers.actions import Action, Patch, change, deletion
 from kubeqos.controllers.podstate import is_going
 
 FOREGROUND = "foregroundDeletion"
@@ -83,12 +83,12 @@ def _only(resource: Resource, obj: JsonObject, references: list[JsonObject]) -> 
     return [change(resource, obj, patch, "some of its owners are gone, others are not")]
 
 
-def _without(dependent: Dependent, uid: str) -> Change:
+def _without(dependent: Dependent, uid: str) -> Patch:
     references = dependent.object["metadata"].get("ownerReferences") or ()
     patch = {"metadata": {"ownerReferences": [found for found in references if found.get("uid") != uid]}}
     return change(dependent.resource, dependent.object, patch, "its owner goes without it")
 
 
-def _unfinalized(resource: Resource, obj: JsonObject, finalizer: str, because: str) -> Change:
+def _unfinalized(resource: Resource, obj: JsonObject, finalizer: str, because: str) -> Patch:
     left = [found for found in obj["metadata"].get("finalizers") or () if found != finalizer]
     return change(resource, obj, {"metadata": {"finalizers": left}}, because)

@@ -27,7 +27,7 @@ from kubeqos.qrm.endpoint import CAPACITY, Endpoint, PluginFailure, Unusable, Wr
 from kubeqos.qrm.messages import VERSION
 from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
-from kubeqos.qrm.settings import Settings
+from kubeqos.qrm.settings import QrmSettings
 
 log = logger("kubeqos.qrm")
 
@@ -43,7 +43,7 @@ class Endpoints:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: QrmSettings,
         metrics: Metrics,
         refused: RefusedAnswers,
         machine: Machine | None = None,

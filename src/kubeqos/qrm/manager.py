@@ -38,7 +38,7 @@ from kubeqos.qrm.endpoints import Endpoints
 from kubeqos.qrm.metrics import Metrics
 from kubeqos.qrm.proto import resourceplugin_pb2 as pb
 from kubeqos.qrm.reconcile import Reconciler
-from kubeqos.qrm.settings import Event, EventSink, OnError, Settings
+from kubeqos.qrm.settings import Event, EventSink, OnError, QrmSettings
 from kubeqos.topology.alignment.hints import Hint, Merged, Offer, Scope
 
 START_REASON = "PreStartHookError"
@@ -52,7 +52,7 @@ class QosResourceManager:
 
     def __init__(
         self,
-        settings: Settings | None = None,
+        settings: QrmSettings | None = None,
         machine: Machine | None = None,
         *,
         metrics: Metrics | None = None,
@@ -61,7 +61,7 @@ class QosResourceManager:
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         """`changed` is called when the node has to say something else of its plugins."""
-        self.settings = settings or Settings()
+        self.settings = settings or QrmSettings()
         self.machine = machine
         self.metrics = metrics or Metrics()
         self.emit = emit

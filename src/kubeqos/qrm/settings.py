@@ -21,7 +21,7 @@ class OnError(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class QrmSettings:
     """Defaults are those of the KEP where it gives one."""
 
     names: Mapping[str, str] = field(default_factory=dict)

@@ -34,7 +34,7 @@ from kubeqos.rules.qos.classfields import class_fields, parts_of_status, status_
 from kubeqos.rules.qos.podqos import effective_requests
 from kubeqos.rules.qos.restoredclasses import restored
 from kubeqos.rules.quota import Charge, Deltas
-from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Raw, Request, RequestRefused
+from kubeqos.rules.requests import AdmissionRequest, Admitted, ClusterFacts, Operation, Raw, RequestRefused
 from kubeqos.rules.services.updates import drop_type_dependent, keep_allocated
 from kubeqos.rules.validation import validate, warnings
 from kubeqos.rules.validation.meta import drop_repeated_owners
@@ -45,7 +45,7 @@ class Work:
 
     __slots__ = ("_view", "around", "deltas", "judged_as", "new", "request", "warnings")
 
-    def __init__(self, request: Request, around: ClusterFacts) -> None:
+    def __init__(self, request: AdmissionRequest, around: ClusterFacts) -> None:
         self.request = request
         self.judged_as = request.rules or request.kind
         self.around = around
@@ -65,7 +65,7 @@ class Work:
 Step = Callable[[Work], RequestRefused | None]
 
 
-def admit(request: Request, around: ClusterFacts) -> Admitted | RequestRefused:
+def admit(request: AdmissionRequest, around: ClusterFacts) -> Admitted | RequestRefused:
     """Decide about one write. Nothing is stored or charged here: the caller commits object and deltas together."""
     work = Work(request, around)
     for step in _plan(request.operation, request.qualified, request.subresource):
@@ -78,7 +78,9 @@ def admit(request: Request, around: ClusterFacts) -> Admitted | RequestRefused:
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
-def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: tuple[str, ...] = ()) -> RequestRefused:
+def refuse(
+    request: AdmissionRequest, why: str, *, causes: Sequence[Raw] = (), because: tuple[str, ...] = ()
+) -> RequestRefused:
     """A 403 in Kubernetes' words."""
     details: Raw = {"name": request.name, "kind": request.resource}
     if request.group:
@@ -89,7 +91,7 @@ def refuse(request: Request, why: str, *, causes: Sequence[Raw] = (), because: t
     return RequestRefused(403, "Forbidden", message, details, because or (why,))
 
 
-def refuse_invalid(request: Request, errors: Sequence[FieldError]) -> RequestRefused:
+def refuse_invalid(request: AdmissionRequest, errors: Sequence[FieldError]) -> RequestRefused:
     """A 422 that lists what is wrong field by field, each once."""
     told, _ = worth_telling(errors)
     found = Invalid(request.kind, request.group, request.name, errors)
@@ -415,7 +417,9 @@ def quotas(work: Work) -> RequestRefused | None:
     return None
 
 
-def _charge(request: Request, raw: Raw | None, around: ClusterFacts, work: Work | None = None) -> Charge | None:
+def _charge(
+    request: AdmissionRequest, raw: Raw | None, around: ClusterFacts, work: Work | None = None
+) -> Charge | None:
     if raw is None:
         return None
     if request.qualified == "pods":

@@ -21,7 +21,15 @@ from kubeqos.rules.admission import admit
 from kubeqos.rules.limits import Limits
 from kubeqos.rules.priority import PriorityClasses
 from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
-from kubeqos.rules.requests import DEFAULT_GATES, Admitted, ClusterFacts, NodeRoom, Operation, Request, RequestRefused
+from kubeqos.rules.requests import (
+    DEFAULT_GATES,
+    AdmissionRequest,
+    Admitted,
+    ClusterFacts,
+    NodeRoom,
+    Operation,
+    RequestRefused,
+)
 
 Raw = dict[str, Any]
 Key = tuple[str, str, str]
@@ -118,7 +126,9 @@ class Offline:
         metadata["uid"] = f"00000000-0000-4000-8000-{self._created:012x}"
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = f"{metadata['generateName']}{self._created:05x}"
-        request = Request(Operation.CREATE, resource, new["kind"], group, metadata.get("namespace", ""), new=new)
+        request = AdmissionRequest(
+            Operation.CREATE, resource, new["kind"], group, metadata.get("namespace", ""), new=new
+        )
         if (qualified(resource, group), request.namespace, request.name) in self.objects:
             return Answer(new["kind"], request.name, already_exists(request))
         return self._write(request, "created")
@@ -130,18 +140,18 @@ class Offline:
         metadata = new["metadata"]
         namespace = metadata.get("namespace", "")
         old = self.get(resource, namespace, metadata["name"], group=group)
-        request = Request(Operation.UPDATE, resource, new["kind"], group, namespace, subresource, old, new)
+        request = AdmissionRequest(Operation.UPDATE, resource, new["kind"], group, namespace, subresource, old, new)
         return self._write(request, verb) if old else Answer(new["kind"], request.name, not_found(request))
 
     def delete(self, resource: str, namespace: str, name: str, *, group: str = "") -> Answer:
         """Remove an object at once."""
         old = self.get(resource, namespace, name, group=group)
-        request = Request(
+        request = AdmissionRequest(
             Operation.DELETE, resource, (old or {}).get("kind", ""), group, namespace, "", old or _named(name)
         )
         return self._write(request, "deleted") if old else Answer("", name, not_found(request))
 
-    def _write(self, request: Request, verb: str) -> Answer:
+    def _write(self, request: AdmissionRequest, verb: str) -> Answer:
         outcome = admit(request, self._facts(request.namespace))
         name = request.name
         if isinstance(outcome, RequestRefused):
@@ -183,7 +193,7 @@ class Offline:
         found = ((key, raw) for key, raw in self.objects.items() if key[:2] == (resource, namespace))
         return [raw for _, raw in sorted(found)]
 
-    def _compile(self, request: Request) -> None:
+    def _compile(self, request: AdmissionRequest) -> None:
         """Keep what admission reads in step with what is stored."""
         namespace = request.namespace
         match request.qualified:
@@ -202,7 +212,7 @@ class Offline:
                 stored["status"] = quota.status()
 
 
-def _charge(request: Request, raw: Raw) -> Charge | None:
+def _charge(request: AdmissionRequest, raw: Raw) -> Charge | None:
     if request.qualified == "pods":
         return charge_pod(PodView.of(raw))
     return charge_of(request.resource, raw, group=request.group)
@@ -268,17 +278,17 @@ def _named(name: str) -> Raw:
     return {"metadata": {"name": name}}
 
 
-def _about(request: Request) -> Raw:
+def _about(request: AdmissionRequest) -> Raw:
     details: Raw = {"name": request.name, "kind": request.resource}
     if request.group:
         details["group"] = request.group
     return details
 
 
-def not_found(request: Request) -> RequestRefused:
+def not_found(request: AdmissionRequest) -> RequestRefused:
     return RequestRefused(404, "NotFound", f'{request.qualified} "{request.name}" not found', _about(request))
 
 
-def already_exists(request: Request) -> RequestRefused:
+def already_exists(request: AdmissionRequest) -> RequestRefused:
     message = f'{request.qualified} "{request.name}" already exists'
     return RequestRefused(409, "AlreadyExists", message, _about(request))

@@ -32,7 +32,7 @@ class Operation(enum.StrEnum):
     DELETE = "DELETE"
 
 
-class Request(msgspec.Struct, frozen=True):
+class AdmissionRequest(msgspec.Struct, frozen=True):
     """A write that wants to be admitted: what the API server, `kubeqos check` and every further check are asked about.
 
     `new` belongs to admission from here on and is changed in place, and is None for a delete; `old` is only read, and
@@ -75,7 +75,7 @@ class Lookup(Protocol):
     def all(self, kind: str, group: str, namespace: str) -> Iterable[Raw]: ...
 
 
-Check = Callable[[Request, Raw, Lookup], Sequence[FieldError]]
+Check = Callable[[AdmissionRequest, Raw, Lookup], Sequence[FieldError]]
 """A further opinion on an object that passed everything else, for rooms that the server does not know. It must have
 nothing to say about a new pod without claims and annotations, so that such pods need not be shown to it."""
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from kubeqos.cci.manager import Settings as CciSettings
+from kubeqos.cci.manager import CciSettings
 from kubeqos.cluster.clusterfile import NodePlan
 from kubeqos.cluster.pluginprocesses import plugin_processes
 from kubeqos.cluster.programs import WAITED_FOR
@@ -25,7 +25,7 @@ from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.meeting import meeting_plugins
 from kubeqos.plugins import REGISTRY
 from kubeqos.plugins.managers import NodeResource
-from kubeqos.qrm.settings import Settings as QrmSettings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.simulation.scenario import SimulatedNode
 from kubeqos.supervision import Supervisor
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kubeqos.cri.enforcing.host import V2, Host
-from kubeqos.cri.providers.catalog import Machine, build
+from kubeqos.cri.providers.catalog import LocalMachine, build
 from kubeqos.cri.providers.config import parse_classes
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.errors import ConfigurationError
@@ -47,7 +47,7 @@ def nobody(name, endpoint, config):
 
 async def test_every_built_in_resource_is_offered(tmp_path: Path):
     root = plant("full", tmp_path)
-    machine = Machine(Host(tmp_path / "cg", version=V2), root, TreeKernel(root), mbps_mode=False)
+    machine = LocalMachine(Host(tmp_path / "cg", version=V2), root, TreeKernel(root), mbps_mode=False)
     catalog = await build(parse_classes(EVERYTHING, "classes.yaml", V2), machine, nobody)
     assert [(o.name, o.mutable) for o in catalog.at(Level.CONTAINER)] == [
         ("blockio", True),
@@ -121,7 +121,9 @@ def vendor(monkeypatch):
 
 
 async def offers(text: str, tmp_path: Path):
-    return (await build(parse_classes(text, "classes.yaml", V2), Machine(Host(tmp_path, version=V2)), nobody)).offers
+    return (
+        await build(parse_classes(text, "classes.yaml", V2), LocalMachine(Host(tmp_path, version=V2)), nobody)
+    ).offers
 
 
 async def test_a_vendor_is_an_entry_point_with_its_own_configuration(vendor, tmp_path: Path):

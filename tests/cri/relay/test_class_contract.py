@@ -17,7 +17,7 @@ from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import Code
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.providers.catalog import Machine
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.relay.server import Relay, Settings
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
@@ -77,7 +77,7 @@ class Behind:
     def __init__(self, folder: Path, runtime: Path, host: Host) -> None:
         self.config = folder / "classes.yaml"
         self.config.write_text(CLASSES)
-        self.settings = Settings(folder / "cri.sock", runtime, self.config, folder / "state.json", Machine(host))
+        self.settings = Settings(folder / "cri.sock", runtime, self.config, folder / "state.json", LocalMachine(host))
 
     async def __aenter__(self) -> tuple[CriClient, Callable[[str], Awaitable[None]]]:
         self.relay = await Relay.start(self.settings)

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.host import Host
-from kubeqos.cri.providers.catalog import Machine
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.relay.server import Relay, Settings
 from kubeqos.cri.server import serving
 from kubeqos.cri.simulated import SimulatedRuntime
@@ -61,7 +61,7 @@ class relayed:
     def __init__(self, folder: Path, runtime: Path, host: Host) -> None:
         config = folder / "classes.yaml"
         config.write_text(CLASSES)
-        self.settings = Settings(folder / "cri.sock", runtime, config, folder / "relay.json", Machine(host))
+        self.settings = Settings(folder / "cri.sock", runtime, config, folder / "relay.json", LocalMachine(host))
 
     async def __aenter__(self) -> CriClient:
         self.relay = await Relay.start(self.settings)

@@ -10,7 +10,7 @@ import pytest
 
 from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.providers import presets
-from kubeqos.cri.providers.catalog import Machine, build
+from kubeqos.cri.providers.catalog import LocalMachine, build
 from kubeqos.cri.providers.config import parse_classes
 from kubeqos.cri.providers.protocol import ClassProvider, Level, Subject
 from kubeqos.cri.providers.remote import connect, serve
@@ -34,7 +34,7 @@ def turbo_class() -> type[ClassProvider]:
 
 async def test_the_configuration_of_the_guide_is_valid(tmp_path: Path):
     root = plant("full", tmp_path / "resctrl")
-    machine = Machine(Host(tmp_path, version=V2), root, TreeKernel(root), mbps_mode=False)
+    machine = LocalMachine(Host(tmp_path, version=V2), root, TreeKernel(root), mbps_mode=False)
     catalog = await build(parse_classes(blocks("yaml")[0], "classes.yaml", V2), machine, connect)
     assert {name: (o.level.value, o.mutable) for name, o in catalog.offers.items()} == {
         "rdt": ("container", True),
@@ -62,7 +62,7 @@ async def test_the_vendors_class_runs_in_this_process(tmp_path: Path, monkeypatc
     monkeypatch.setattr(metadata.EntryPoint, "load", lambda self: turbo_class())
     monkeypatch.setattr(metadata, "entry_points", lambda group: (point,))
     classes = parse_classes(next(one for one in blocks("yaml") if "provider: turbo" in one), "classes.yaml", V2)
-    catalog = await build(classes, Machine(Host(tmp_path, version=V2)), connect)
+    catalog = await build(classes, LocalMachine(Host(tmp_path, version=V2)), connect)
     assert [c.name for c in catalog.offers["example.com/turbo"].classes] == ["high", "low"]
 
 

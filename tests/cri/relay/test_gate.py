@@ -22,7 +22,7 @@ from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.providers.catalog import Machine
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.relay import hook
 from kubeqos.cri.relay.gate import container_of, gate_path
 from kubeqos.cri.relay.server import Relay, Settings
@@ -64,7 +64,7 @@ class World:
         self.kernel = TreeKernel(self.resctrl)
         config = folder / "classes.yaml"
         config.write_text(CLASSES)
-        machine = Machine(Host(), self.resctrl, self.kernel, mbps_mode=False)
+        machine = LocalMachine(Host(), self.resctrl, self.kernel, mbps_mode=False)
         self.settings = Settings(listen, runtime.socket, config, folder / "state.json", machine)
         self.pod = cri.PodSandboxConfig(
             metadata=cri.PodSandboxMetadata(name="web", namespace="default", uid=os.urandom(8).hex()),

@@ -18,7 +18,7 @@ from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.providers.catalog import Machine
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.providers.protocol import (
     Advertisement,
     ClassInfo,
@@ -118,7 +118,7 @@ class World:
         self.config = folder / "classes.yaml"
         self.config.write_text(CLASSES + TURBO.replace("FOLDER", str(folder)))
         host = Host(self.cgroups, version=V2)
-        machine = Machine(host, self.resctrl, self.kernel, mbps_mode=False)
+        machine = LocalMachine(host, self.resctrl, self.kernel, mbps_mode=False)
         paths = (folder / "cri.sock", folder / "runtime.sock", self.config, folder / "state.json")
         self.settings = Settings(*paths, machine)
 
@@ -892,7 +892,7 @@ async def test_less_capacity_than_is_used_evicts_nobody_and_lets_nobody_in(
 async def test_without_the_hardware_a_simulated_tree_serves_rdt(folder: Path):
     world, root = World(folder), folder / "sim"
     plant_machine(tiny2(), root)
-    machine = Machine(Host(world.cgroups, version=V2), root, SimulatedResctrl(root), mbps_mode=False)
+    machine = LocalMachine(Host(world.cgroups, version=V2), root, SimulatedResctrl(root), mbps_mode=False)
     world.settings, world.resctrl = dataclasses.replace(world.settings, machine=machine), root
     vendor = await serve(world.turbo, f"{folder}/turbo.sock")
     async with serving(world.runtime, f"unix://{world.settings.runtime}"):

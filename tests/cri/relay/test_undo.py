@@ -14,7 +14,7 @@ from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.providers.catalog import Machine
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.providers.protocol import Edit, Subject
 from kubeqos.cri.providers.remote import serve
 from kubeqos.cri.relay.server import Relay, Settings
@@ -63,7 +63,7 @@ class World:
         config.write_text(CLASSES.replace("FOLDER", str(self.folder)))
         self.vendor = await serve(self.turbo, f"{self.folder}/turbo.sock")
         paths = (self.folder / "cri.sock", self.runtime.socket, config, self.folder / "state.json")
-        self.relay = await Relay.start(Settings(*paths, Machine(Host())))
+        self.relay = await Relay.start(Settings(*paths, LocalMachine(Host())))
         self.client = CriClient(f"unix://{self.folder}/cri.sock")
         self.pod = pod(cgroup_parent=self.runtime.cgroup_parent, host_network=True)
         self.sandbox = await self.client.run_pod_sandbox(self.pod)

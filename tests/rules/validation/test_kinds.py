@@ -6,7 +6,7 @@ import pytest
 
 from kubeqos.model import names
 from kubeqos.rules.admission import admit
-from kubeqos.rules.requests import Admitted, ClusterFacts, Operation, Request, RequestRefused
+from kubeqos.rules.requests import AdmissionRequest, Admitted, ClusterFacts, Operation, RequestRefused
 from kubeqos.rules.validation import warnings
 from tests.rules.validation.test_validation import made, messages, pod
 
@@ -199,7 +199,7 @@ def test_what_a_node_may_say_about_a_pod(status: dict[str, Any], wanted: list[st
 
 def create(spec: dict[str, Any], around: ClusterFacts) -> Admitted | RequestRefused:
     new = {"metadata": {"name": "p", "namespace": "n"}, "spec": {"containers": TEMPLATE["spec"]["containers"], **spec}}
-    return admit(Request(Operation.CREATE, "pods", "Pod", "", "n", "", None, new), around)
+    return admit(AdmissionRequest(Operation.CREATE, "pods", "Pod", "", "n", "", None, new), around)
 
 
 def test_a_runtime_class_that_is_not_there() -> None:
@@ -262,7 +262,7 @@ def test_an_owner_that_is_named_twice_counts_once() -> None:
         "ownerReferences": [OWNER, OWNER, {**OWNER, "uid": "v", "controller": False}],
     }
     new = {"metadata": meta, "spec": TEMPLATE["spec"]}
-    admitted = admit(Request(Operation.CREATE, "pods", "Pod", "", "n", "", None, new), ClusterFacts())
+    admitted = admit(AdmissionRequest(Operation.CREATE, "pods", "Pod", "", "n", "", None, new), ClusterFacts())
     assert isinstance(admitted, Admitted)
     assert [owner["uid"] for owner in new["metadata"]["ownerReferences"]] == ["u", "v"]
     assert [one.rpartition(": ")[2] for one in admitted.warnings] == ["u"]

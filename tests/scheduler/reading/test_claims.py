@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from kubeqos.cci.builtin.hpc import Hpc
 from kubeqos.cci.builtin.power import Power
 from kubeqos.cci.builtin.reference import Reference
-from kubeqos.cci.manager import CciManager, Settings
+from kubeqos.cci.manager import CciManager, CciSettings
 from kubeqos.model.annotations.computepolicies import ANY_DRIVER
 from kubeqos.model.annotations.published import encode_machine
 from kubeqos.model.annotations.wellknown import MACHINE_ANNOTATION, TOPOLOGY_ANNOTATION
@@ -58,7 +58,7 @@ class Node:
         held = machine.online.lowest(reserved)
         self.machine = machine
         self.settings = NodeSettings("n", folder, log_dir=folder, reserved_cpus=held)
-        self.manager = CciManager(machine, folder, Settings(reserved=held, several_drivers=len(drivers) > 1, **more))
+        self.manager = CciManager(machine, folder, CciSettings(reserved=held, several_drivers=len(drivers) > 1, **more))
         Direct(self.manager, machine, *drivers)
         self.admission = Admission(machine, (self.manager,), LocalLedger(), self._fit)
 

@@ -17,7 +17,7 @@ from kubeqos.apiserver.server import Settings as ServerSettings
 from kubeqos.client.api import Api
 from kubeqos.client.resources import NODES, PODS
 from kubeqos.cri.enforcing.host import Host
-from kubeqos.cri.providers.catalog import Machine
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.stock.agent.agent import Settings, StockAgent
 from kubeqos.stock.cluster import NODE_QOSES
 from tests.cri.providers.trees import TreeKernel, plant
@@ -52,7 +52,7 @@ class World:
     def __init__(self, runtime: Containerd2, api: Api, uids: Uids, folder: Path) -> None:
         self.runtime, self.api, self._uids = runtime, api, uids
         self.resctrl = plant("full", folder / "resctrl")
-        machine = Machine(Host(), self.resctrl, TreeKernel(self.resctrl), mbps_mode=False)
+        machine = LocalMachine(Host(), self.resctrl, TreeKernel(self.resctrl), mbps_mode=False)
         (folder / "classes.yaml").write_text(CLASSES)
         self._settings = Settings("n1", folder / "classes.yaml", machine, runtime.nri)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeqos.cri.enforcing.host import V2, Host
-from kubeqos.cri.providers.catalog import Machine
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.providers.protocol import Subject
 from kubeqos.cri.providers.reading import read_catalog
 from kubeqos.errors import KubeqosError
@@ -62,7 +62,7 @@ class Node:
 async def node(tmp_path: Path) -> Node:
     (tmp_path / "classes.yaml").write_text(CLASSES)
     host = Host(tmp_path, version=V2)
-    catalog, troubles = await without_unreachable(await read_catalog(tmp_path / "classes.yaml", Machine(host)))
+    catalog, troubles = await without_unreachable(await read_catalog(tmp_path / "classes.yaml", LocalMachine(host)))
 
     def broken(subject: Subject, reason: str) -> None:
         made.broken.append((subject.id, reason))

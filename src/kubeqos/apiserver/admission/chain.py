@@ -34,7 +34,7 @@ from kubeqos.rules.qos.classobjects import (
     ClassObjects,
 )
 from kubeqos.rules.quota import Charge, Quota, QuotaLedger, charge_of, charge_pod
-from kubeqos.rules.requests import Admitted, Check, ClusterFacts, NodeRoom, Operation, Request, RequestRefused
+from kubeqos.rules.requests import AdmissionRequest, Admitted, Check, ClusterFacts, NodeRoom, Operation, RequestRefused
 from kubeqos.rules.services.addresses import DEFAULT_RANGE, ServiceAddresses
 from kubeqos.store import Store, StoreError
 from kubeqos.web.status import ApiError
@@ -90,13 +90,13 @@ class Chain:
         self._expired: set[str] = set()
         self._counted: dict[str, dict[str, tuple[bytes, Charge | None]]] = {}
         self._followed = 0
-        self._on_refused: list[Callable[[Request, RequestRefused], None]] = []
+        self._on_refused: list[Callable[[AdmissionRequest, RequestRefused], None]] = []
         self._on_webhooks: list[Callable[[], None]] = []
         self.catalog = Catalog()
         self._load()
         store.on_discard(self._load)
 
-    def on_refused(self, callback: Callable[[Request, RequestRefused], None]) -> None:
+    def on_refused(self, callback: Callable[[AdmissionRequest, RequestRefused], None]) -> None:
         """Call back with every refusal, for the records of decisions."""
         self._on_refused.append(callback)
 
@@ -154,10 +154,10 @@ class Chain:
         """The LimitRanges of a namespace, by their names."""
         return tuple(self._limits.get(namespace, {}).values())
 
-    def admit(self, request: Request) -> AdmittedWrite:
+    def admit(self, request: AdmissionRequest) -> AdmittedWrite:
         return self.admit_in(request, self.facts(request))
 
-    def admit_in(self, request: Request, around: ClusterFacts) -> AdmittedWrite:
+    def admit_in(self, request: AdmissionRequest, around: ClusterFacts) -> AdmittedWrite:
         """Admit a write as if these were the facts."""
         outcome = admission.admit(request, around)
         if isinstance(outcome, Admitted) and outcome.object is not None:
@@ -169,7 +169,7 @@ class Chain:
                 raise ApiError(refusal.code, refusal.reason, refusal.message, details=refusal.details)
         return self._admitted(request, outcome)
 
-    def _admitted(self, request: Request, outcome: Admitted | RequestRefused) -> AdmittedWrite:
+    def _admitted(self, request: AdmissionRequest, outcome: Admitted | RequestRefused) -> AdmittedWrite:
         if isinstance(outcome, RequestRefused):
             for tell in self._on_refused:
                 tell(request, outcome)
@@ -188,7 +188,7 @@ class Chain:
 
         return AdmittedWrite(obj, list(outcome.warnings), self.statuses(request.namespace, outcome.deltas), accepted)
 
-    def facts(self, request: Request) -> ClusterFacts:
+    def facts(self, request: AdmissionRequest) -> ClusterFacts:
         """What the rules need to know beside the object."""
         return ClusterFacts(
             limits=self.limits(request.namespace),
@@ -205,7 +205,7 @@ class Chain:
 
     # following accepted writes
 
-    def _changed(self, request: Request, obj: JsonObject) -> None:
+    def _changed(self, request: AdmissionRequest, obj: JsonObject) -> None:
         kind = _FOLLOWED.get(request.qualified)
         if request.qualified in self._described:
             self._class_changed(request, obj)
@@ -241,7 +241,7 @@ class Chain:
         kept = self._store.range(defined.prefix).items if defined is not None else ()
         return {obj["metadata"]["name"]: obj for obj in (decode_json(one.value) for one in kept)}
 
-    def _class_changed(self, request: Request, obj: JsonObject) -> None:
+    def _class_changed(self, request: AdmissionRequest, obj: JsonObject) -> None:
         objects = self._described[request.qualified]
         if request.operation is Operation.DELETE:
             objects.pop(request.name, None)
@@ -283,7 +283,7 @@ class Chain:
 
     # quotas
 
-    def _quota_written(self, request: Request, obj: JsonObject) -> Callable[[], None]:
+    def _quota_written(self, request: AdmissionRequest, obj: JsonObject) -> Callable[[], None]:
         """A quota's status is what the ledger says, from the moment the quota exists."""
         namespace, name = request.namespace, request.name
         if request.operation is Operation.DELETE:

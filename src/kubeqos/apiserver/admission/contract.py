@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kubeqos.codec import JsonObject
-from kubeqos.rules.requests import Request
+from kubeqos.rules.requests import AdmissionRequest
 
 Coalesced = dict[str, Callable[[int], bytes | None]]
 
@@ -36,7 +36,7 @@ class AdmittedWrite:
 class Admission(Protocol):
     """Decides about writes; raises ApiError to refuse one."""
 
-    def admit(self, request: Request) -> AdmittedWrite:
+    def admit(self, request: AdmissionRequest) -> AdmittedWrite:
         """Complete, validate and price a write; for a delete only the price is of interest."""
 
     async def count(self, namespace: str) -> None:

@@ -12,14 +12,14 @@ from kubeqos.codec import JsonObject
 from kubeqos.model.annotations.wellknown import REVISION_ANNOTATION
 from kubeqos.rules.qos.classfields import class_fields
 from kubeqos.rules.qos.restoredclasses import Origin
-from kubeqos.rules.requests import Lookup, Operation, Request
+from kubeqos.rules.requests import AdmissionRequest, Lookup, Operation
 
 COPIED = ("Deployment", "Job")
 """Kinds whose templates clients copy."""
 _BY_HAND = "cronjob.kubernetes.io/instantiate"
 
 
-def origins(request: Request, stored: Lookup) -> tuple[Origin, ...]:
+def origins(request: AdmissionRequest, stored: Lookup) -> tuple[Origin, ...]:
     """Templates that this one may be a copy of, the latest first; nothing where no class can be missing."""
     new = request.new
     if not request.whole or request.subresource or new is None:

@@ -27,7 +27,7 @@ from kubeqos.model.decisions import REFUSED, Entry, PodDecisions, PodRef
 from kubeqos.model.timestamps import timestamp
 from kubeqos.ratelimit import RateLimit
 from kubeqos.rules import recorded
-from kubeqos.rules.requests import Operation, Request, RequestRefused
+from kubeqos.rules.requests import AdmissionRequest, Operation, RequestRefused
 from kubeqos.store import Event, Store
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class DecisionKeeper:
         self._clock = clock
         self._watch = store.watch(_POD.prefix, store.revision)
         self._gathered: list[Item] = []
-        self._refusals: list[tuple[Request, RequestRefused]] = []
+        self._refusals: list[tuple[AdmissionRequest, RequestRefused]] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decisions")
         self._journal: Journal | None = None
         self._evicted: dict[str, tuple[str, str]] = {}
@@ -239,7 +239,7 @@ class DecisionKeeper:
         ref = PodRef(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
         self._gather(Departed(ref, pod.spec.node_name, self._clock(), value))
 
-    def _refused(self, request: Request, refused: RequestRefused) -> None:
+    def _refused(self, request: AdmissionRequest, refused: RequestRefused) -> None:
         """A pod was asked for and not taken: who asked is answered first."""
         if request.qualified != "pods" or request.subresource or request.operation is not Operation.CREATE:
             return
@@ -248,7 +248,7 @@ class DecisionKeeper:
         else:
             self.lost += 1
 
-    def _tell_refused(self, request: Request, refused: RequestRefused) -> None:
+    def _tell_refused(self, request: AdmissionRequest, refused: RequestRefused) -> None:
         """One that a controller asks for has no name yet: its prefix stands for all of them."""
         pod = request.new or {}
         metadata = pod.get("metadata") or {}

@@ -47,7 +47,7 @@ from kubeqos.model.kinds import (
     ApiResource,
 )
 from kubeqos.model.schema import TypeSchema
-from kubeqos.rules.requests import Operation, Request
+from kubeqos.rules.requests import AdmissionRequest, Operation
 
 if TYPE_CHECKING:
     from kubeqos.apiserver.registry.definitions import Definition
@@ -156,10 +156,10 @@ class Kind(ApiResource):
         subresource: str = "",
         *,
         whole: bool = False,
-    ) -> Request:
+    ) -> AdmissionRequest:
         """What admission is asked about a write of this kind."""
         place = (self.plural, self.kind, self.group, namespace if self.namespaced else "", subresource)
-        return Request(operation, *place, old, new, self.rules, defaulted=True, whole=whole)
+        return AdmissionRequest(operation, *place, old, new, self.rules, defaulted=True, whole=whole)
 
     def read_field(self, obj: JsonObject, name: str) -> str:
         """The value a field selector compares."""

@@ -15,14 +15,14 @@ from kubeqos.apiserver.registry.core import Core, generated_name
 from kubeqos.apiserver.registry.kinds import KINDS, Kind
 from kubeqos.apiserver.registry.lifecycle import generated, keep_all_but_status, keep_status
 from kubeqos.apiserver.registry.objects import decode, renderer, unversioned
-from kubeqos.apiserver.requests import Request as ClientRequest
+from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.model import schema
 from kubeqos.model.text.gotext import quote
 from kubeqos.model.timestamps import timestamp
 from kubeqos.rules.defaulting.defaults import apply_defaults
 from kubeqos.rules.fielderror import Invalid
-from kubeqos.rules.requests import Operation, Request
+from kubeqos.rules.requests import AdmissionRequest, Operation
 from kubeqos.store import Delete, Put, Stored
 from kubeqos.web.status import (
     MODIFIED,
@@ -65,7 +65,7 @@ class Write:
     applied: list[JsonObject] | None = None  # ownership as server-side apply worked it out
     warnings: list[str] | None = None
     guard: Callable[[JsonObject], None] | None = None  # refuses what this client may not write
-    asked: ClientRequest | None = None  # none where the server itself writes, which no webhook is asked about
+    asked: Request | None = None  # none where the server itself writes, which no webhook is asked about
 
     def owners(self, core: Core, new: JsonObject, old: JsonObject | None) -> list[JsonObject]:
         """metadata.managedFields of an object as its client wrote it, defaults included.
@@ -235,7 +235,7 @@ def _fit_url(kind: Kind, namespace: str, obj: JsonObject) -> None:
         metadata.pop("namespace", None)
 
 
-def admit(core: Core, write: Write, request: Request) -> AdmittedWrite:
+def admit(core: Core, write: Write, request: AdmissionRequest) -> AdmittedWrite:
     if write.guard is not None and request.new is not None:
         write.guard(request.new)
     if write.kind.definition is not None and request.new is not None:

@@ -19,7 +19,7 @@ from kubeqos.apiserver.shortcuts.stencils import MOMENT, MOMENT_SECONDS, UID_MAR
 from kubeqos.codec import JsonObject
 from kubeqos.rules.limits import Defaulted, check_pod
 from kubeqos.rules.quota import Charge, OverQuota, decide
-from kubeqos.rules.requests import Request as AdmissionRequest
+from kubeqos.rules.requests import AdmissionRequest
 from kubeqos.store import Put
 from kubeqos.web.status import ApiError
 

@@ -30,14 +30,14 @@ from kubeqos.apiserver.registry.writes import (
     proposed,
     record_owners,
 )
-from kubeqos.apiserver.requests import Request as ClientRequest
+from kubeqos.apiserver.requests import Request
 from kubeqos.apiserver.webhooks.calling import Caller, CallFailed
 from kubeqos.codec import JsonObject, decode_json, encode_json
 from kubeqos.logs import logger
 from kubeqos.model import schema
 from kubeqos.model.text.gotext import quote
 from kubeqos.rules.defaulting.defaults import apply_defaults
-from kubeqos.rules.requests import Operation, Request
+from kubeqos.rules.requests import AdmissionRequest, Operation
 from kubeqos.rules.webhooks import HARMLESS, BadAnswer, Question, Target, Verdict, Webhook, is_exempt, refusal, verdict
 from kubeqos.web.status import MODIFIED, ApiError, bad_request, conflict
 
@@ -112,7 +112,7 @@ class HookedWrites:
         raise conflict(kind.plural, kind.group, write.name, MODIFIED)
 
     async def before_delete(
-        self, kind: Kind, namespace: str, name: str, options: DeleteOptions, asked: ClientRequest
+        self, kind: Kind, namespace: str, name: str, options: DeleteOptions, asked: Request
     ) -> None:
         """Ask about an object that is about to be deleted. Nothing can be changed about it."""
         old = decode(self._core.stored(kind, namespace, name, pending=True))
@@ -285,7 +285,7 @@ class HookedWrites:
         return found
 
 
-def _options(write: Write, asked: ClientRequest, operation: str) -> JsonObject:
+def _options(write: Write, asked: Request, operation: str) -> JsonObject:
     """The options of the request, as far as the client gave them."""
     found: JsonObject = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
     if write.dry_run:
@@ -308,7 +308,9 @@ def _becomes(new: JsonObject) -> Transform:
     return lambda _old: new
 
 
-def _copy_of(kind: Kind, write: Write, operation: Operation, new: JsonObject, old: JsonObject | None) -> Request:
+def _copy_of(
+    kind: Kind, write: Write, operation: Operation, new: JsonObject, old: JsonObject | None
+) -> AdmissionRequest:
     """A request about a copy: admission changes in place what it is asked about."""
     copy, whole = decode_json(encode_json(new)), write.whole or operation is Operation.CREATE
     return kind.request(operation, write.namespace, copy, old, write.subresource, whole=whole)

@@ -13,7 +13,7 @@ from typing import Any
 from kubeqos.model.annotations.wellknown import CONTAINER_POLICY_ANNOTATION, POLICY_ANNOTATION
 from kubeqos.model.objects import PodView
 from kubeqos.rules.fielderror import FieldError, invalid
-from kubeqos.rules.requests import Lookup, Operation, Request
+from kubeqos.rules.requests import AdmissionRequest, Lookup, Operation
 from kubeqos.topology.claims.asks import check_config, check_pod
 from kubeqos.topology.claims.parameters import CONFIG_KEY
 from kubeqos.topology.claims.resolving import Key, resolve
@@ -24,7 +24,7 @@ _HOLDERS = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec"
 Raw = Mapping[str, Any]
 
 
-def check_claims(request: Request, obj: Raw, stored: Lookup) -> tuple[FieldError, ...]:
+def check_claims(request: AdmissionRequest, obj: Raw, stored: Lookup) -> tuple[FieldError, ...]:
     """What is wrong with an object that is about to be stored, as far as claims are concerned."""
     if request.subresource or request.operation is Operation.DELETE:
         return ()

@@ -68,11 +68,11 @@ def command(
     import uvloop
 
     from kubeqos.cri.enforcing.host import Host
-    from kubeqos.cri.providers.catalog import Machine
+    from kubeqos.cri.providers.catalog import LocalMachine
     from kubeqos.stock.agent.agent import Settings
 
     node = node_name or socket.gethostname().lower()
-    settings = Settings(node, classes, Machine(Host(cgroup_root), resctrl_root), nri_socket, cores, kubelet)
+    settings = Settings(node, classes, LocalMachine(Host(cgroup_root), resctrl_root), nri_socket, cores, kubelet)
     uvloop.run(_run(settings, kubeconfig, context, bind_address, port))
 
 

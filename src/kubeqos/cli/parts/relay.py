@@ -10,7 +10,7 @@ import click
 from kubeqos.errors import InputError
 
 if TYPE_CHECKING:
-    from kubeqos.cri.providers.catalog import Machine
+    from kubeqos.cri.providers.catalog import LocalMachine
 
 
 @click.command("relay")
@@ -72,7 +72,7 @@ def command(
 
     from kubeqos import logs
     from kubeqos.cri.enforcing.host import Host
-    from kubeqos.cri.providers.catalog import Machine
+    from kubeqos.cri.providers.catalog import LocalMachine
     from kubeqos.cri.relay.server import Settings, serve
 
     state.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def command(
         state=state,
         machine=_simulated(cgroup_root, state.parent / "resctrl", simulated_resctrl)
         if simulated_resctrl
-        else Machine(Host(cgroup_root), resctrl_root),
+        else LocalMachine(Host(cgroup_root), resctrl_root),
         metrics_address=address(metrics) if metrics else None,
         require_hook=require_hook,
     )
@@ -91,15 +91,15 @@ def command(
     uvloop.run(serve(settings))
 
 
-def _simulated(cgroup_root: Path, root: Path, machine: str) -> Machine:
+def _simulated(cgroup_root: Path, root: Path, machine: str) -> LocalMachine:
     """This machine's cgroups, and the resctrl tree of another."""
     from kubeqos.cri.enforcing.host import Host
-    from kubeqos.cri.providers.catalog import Machine
+    from kubeqos.cri.providers.catalog import LocalMachine
     from kubeqos.cri.providers.rdt.simulated import SimulatedResctrl, plant
     from kubeqos.model.hardware.loading import load_machine
 
     plant(load_machine(machine), root)
-    return Machine(Host(cgroup_root), root, SimulatedResctrl(root), mbps_mode=False)
+    return LocalMachine(Host(cgroup_root), root, SimulatedResctrl(root), mbps_mode=False)
 
 
 def socket_path(endpoint: str, option: str) -> Path:

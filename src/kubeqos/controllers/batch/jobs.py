@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kubeqos.client.resources import JOBS, PODS
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Change, Create, Delete, Tell, change, deletion
+from kubeqos.controllers.actions import Create, Delete, Patch, Tell, change, deletion
 from kubeqos.controllers.batch.jobpods import (
     FINALIZER,
     INDEX,
@@ -50,8 +50,8 @@ UNCOUNTED_AT_ONCE = 500
 class Plan:
     """What to do about a job, in this order, and when to look again though nothing has changed."""
 
-    status: Change | None = None
-    release: Sequence[Change] = ()
+    status: Patch | None = None
+    release: Sequence[Patch] = ()
     delete: Sequence[Delete] = ()
     create: Sequence[Create] = ()
     tell: Sequence[Tell] = ()
@@ -191,7 +191,7 @@ def _after_the_end(job: JsonObject, pods: list[JsonObject], now: float) -> Plan:
     return Plan(release=release, delete=[gone])
 
 
-def _releases(tally: Tally, surplus: list[JsonObject]) -> list[Change]:
+def _releases(tally: Tally, surplus: list[JsonObject]) -> list[Patch]:
     """Pods that are written down as finished, and pods that we end ourselves, which count as nothing."""
     written = {*tally.waiting_succeeded, *tally.waiting_failed}
     finished = [*tally.new_succeeded, *tally.new_failed]
@@ -201,7 +201,7 @@ def _releases(tally: Tally, surplus: list[JsonObject]) -> list[Change]:
     return found + [released(pod, "it is not needed") for pod in surplus if is_tracked(pod)]
 
 
-def released(pod: JsonObject, because: str) -> Change:
+def released(pod: JsonObject, because: str) -> Patch:
     left = [one for one in pod["metadata"].get("finalizers") or () if one != FINALIZER]
     return change(PODS, pod, {"metadata": {"finalizers": left or None}}, because, checked=False)
 
@@ -401,7 +401,7 @@ def _with_variable(container: JsonObject, variable: JsonObject) -> JsonObject:
 
 def _status(
     job: JsonObject, tally: Tally, outcome: Outcome | None, started: float, now: float
-) -> tuple[Change | None, list[Tell]]:
+) -> tuple[Patch | None, list[Tell]]:
     """The status as it should be, and what is worth telling about it."""
     before = job.get("status") or {}
     after: JsonObject = {

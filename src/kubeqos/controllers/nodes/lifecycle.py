@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kubeqos.client import PatchType
 from kubeqos.client.resources import NODES, PODS
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Action, Change, Tell, change, deletion
+from kubeqos.controllers.actions import Action, Patch, Tell, change, deletion
 from kubeqos.controllers.podstate import condition, is_going, is_ready
 from kubeqos.model.objects import Taint, Toleration
 from kubeqos.model.timestamps import seconds_of, timestamp
@@ -60,7 +60,7 @@ def silenced(node: JsonObject, now: float) -> list[Action]:
     return [write, Tell(node, "NodeNotReady", said)] if ready else [write]
 
 
-def _status(node: JsonObject, status: JsonObject, because: str) -> Change:
+def _status(node: JsonObject, status: JsonObject, because: str) -> Patch:
     patch = {"status": status}
     return change(NODES, node, patch, because, subresource="status", checked=False, type=PatchType.STRATEGIC)
 

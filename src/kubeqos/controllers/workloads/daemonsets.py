@@ -14,7 +14,7 @@ from typing import Any
 
 from kubeqos.client.resources import DAEMON_SETS, PODS
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Change, Create, Delete, Tell, change, deletion
+from kubeqos.controllers.actions import Create, Delete, Patch, Tell, change, deletion
 from kubeqos.controllers.podstate import available_in, is_going, is_terminal, phase
 from kubeqos.controllers.workloads.replicas import Standing, pod_from_template
 from kubeqos.controllers.workloads.revisions import REVISION_HASH
@@ -306,7 +306,7 @@ def standing(owner: JsonObject, nodes: Sequence[DaemonNode], roll: Roll, now: fl
     return Standing(_written(owner, counts), min(waits, default=None))
 
 
-def _written(owner: JsonObject, counts: dict[str, int]) -> Change | None:
+def _written(owner: JsonObject, counts: dict[str, int]) -> Patch | None:
     before = owner.get("status") or {}
     after: JsonObject = {
         "currentNumberScheduled": counts["current"],

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kubeqos.client.resources import DEPLOYMENTS, REPLICA_SETS
 from kubeqos.codec import JsonObject, encode_json
-from kubeqos.controllers.actions import Action, Change, Create, Tell, change, deletion
+from kubeqos.controllers.actions import Action, Create, Patch, Tell, change, deletion
 from kubeqos.controllers.podstate import is_active, is_going, owner_reference
 from kubeqos.controllers.workloads.replicas import wanted
 from kubeqos.controllers.workloads.rollout import (
@@ -239,7 +239,7 @@ def complete(deployment: JsonObject, status: JsonObject) -> bool:
     return seen and all(count == replicas for count in counts)
 
 
-def collided(deployment: JsonObject) -> Change:
+def collided(deployment: JsonObject) -> Patch:
     """A ReplicaSet of our name with another template exists: ask for another name."""
     count = int((deployment.get("status") or {}).get("collisionCount") or 0) + 1
     patch = {"status": {"collisionCount": count}}

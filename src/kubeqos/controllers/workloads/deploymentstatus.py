@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kubeqos.client.resources import DEPLOYMENTS
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Change, change
+from kubeqos.controllers.actions import Patch, change
 from kubeqos.controllers.podstate import condition, is_going, with_condition
 from kubeqos.controllers.workloads.deployments import Sets, complete
 from kubeqos.controllers.workloads.replicas import wanted
@@ -21,7 +21,7 @@ _COUNTS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", 
 class Status:
     """A status to write, if it differs, and when the deadline of the rollout is to be looked at."""
 
-    write: Change | None
+    write: Patch | None
     look_again: float | None = None
 
 

@@ -18,8 +18,7 @@ from kubeqos.client.resources import (
     REPLICATION_CONTROLLERS,
 )
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Change as Write
-from kubeqos.controllers.actions import change
+from kubeqos.controllers.actions import Patch, change
 from kubeqos.controllers.cache import meta_of
 from kubeqos.controllers.controller import Controller, itself
 from kubeqos.controllers.podstate import condition, controller_of, is_active, is_going, is_ready, with_condition
@@ -35,7 +34,7 @@ DISRUPTION_SECONDS = 120.0
 class Standing:
     """A status to write, if it differs, and when a noted disruption runs out."""
 
-    write: Write | None
+    write: Patch | None
     look_again: float | None = None
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kubeqos.client import Resource
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Change, change
+from kubeqos.controllers.actions import Patch, change
 from kubeqos.controllers.podstate import controller_of, is_going, owner_reference
 from kubeqos.model.selectors import LabelSelector
 
@@ -19,8 +19,8 @@ class Ownership:
     """What a controller manages now, and what has to be written to make it so."""
 
     mine: list[JsonObject] = field(default_factory=list)
-    adopt: list[Change] = field(default_factory=list)
-    release: list[Change] = field(default_factory=list)
+    adopt: list[Patch] = field(default_factory=list)
+    release: list[Patch] = field(default_factory=list)
 
 
 def selector_of(owner: JsonObject) -> LabelSelector | None:
@@ -50,13 +50,13 @@ def ownership(owner: JsonObject, resource: Resource, candidates: Iterable[JsonOb
     return found
 
 
-def _adopted(owner: JsonObject, resource: Resource, obj: JsonObject) -> Change:
+def _adopted(owner: JsonObject, resource: Resource, obj: JsonObject) -> Patch:
     references = [*(obj["metadata"].get("ownerReferences") or ()), owner_reference(owner)]
     why = f"{owner['kind']} {owner['metadata']['name']} selects it and nobody manages it"
     return change(resource, obj, {"metadata": {"ownerReferences": references}}, why)
 
 
-def _released(owner: JsonObject, resource: Resource, obj: JsonObject) -> Change:
+def _released(owner: JsonObject, resource: Resource, obj: JsonObject) -> Patch:
     uid = owner["metadata"]["uid"]
     references = [found for found in obj["metadata"].get("ownerReferences") or () if found.get("uid") != uid]
     why = f"{owner['kind']} {owner['metadata']['name']} no longer selects it"

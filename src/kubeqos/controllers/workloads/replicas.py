@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kubeqos.client import Resource
 from kubeqos.client.resources import PODS
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Change, Create, Delete, change, deletion
+from kubeqos.controllers.actions import Create, Delete, Patch, change, deletion
 from kubeqos.controllers.podstate import (
     available_in,
     is_active,
@@ -53,7 +53,7 @@ class Failure:
 class Standing:
     """A status to write, if it differs, and when it may change by the passing of time alone."""
 
-    write: Change | None
+    write: Patch | None
     look_again: float | None = field(default=None)
 
 

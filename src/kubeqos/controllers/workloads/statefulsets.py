@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kubeqos.client.resources import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Action, Change, Create, change, deletion
+from kubeqos.controllers.actions import Action, Create, Patch, change, deletion
 from kubeqos.controllers.podstate import available_in, is_going, is_terminal, owner_reference, phase
 from kubeqos.controllers.workloads.replicas import Standing, pod_from_template, wanted
 from kubeqos.controllers.workloads.revisions import REVISION_HASH, History, template_of
@@ -132,7 +132,7 @@ def claims_of(owner: JsonObject, ordinal: int, known: Mapping[str, JsonObject]) 
     return made
 
 
-def retention(owner: JsonObject, found: Members, known: Mapping[str, JsonObject]) -> list[Change]:
+def retention(owner: JsonObject, found: Members, known: Mapping[str, JsonObject]) -> list[Patch]:
     """Claims that should go with the set or with their pod name it as an owner; others do not."""
     policy = owner["spec"].get("persistentVolumeClaimRetentionPolicy") or {}
     with_set, with_pod = policy.get("whenDeleted") == "Delete", policy.get("whenScaled") == "Delete"
@@ -157,7 +157,7 @@ def _plain_reference(owner: JsonObject) -> JsonObject:
     return {key: reference[key] for key in ("apiVersion", "kind", "name", "uid")}
 
 
-def _owned_by(claim: JsonObject, owners: list[JsonObject], ours: set[str]) -> list[Change]:
+def _owned_by(claim: JsonObject, owners: list[JsonObject], ours: set[str]) -> list[Patch]:
     before = claim["metadata"].get("ownerReferences") or []
     after = [each for each in before if each.get("uid") not in ours] + owners
     if {each.get("uid") for each in before} == {each.get("uid") for each in after}:

@@ -46,7 +46,7 @@ Connect = Callable[[str, str, Any], ClassProvider]
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class LocalMachine:
     """The parts of this machine that providers work on."""
 
     host: Host
@@ -124,7 +124,7 @@ class Catalog:
 
 
 async def build(
-    classes: NodeClasses, machine: Machine, connect: Connect, previous: Catalog | None = None, used: Used = nobody
+    classes: NodeClasses, machine: LocalMachine, connect: Connect, previous: Catalog | None = None, used: Used = nobody
 ) -> Catalog:
     """Every provider of a configuration, checked. Raises ConfigurationError; changes nothing on the machine.
 
@@ -184,7 +184,7 @@ def _kept(offer: Advertisement, previous: Catalog | None, used: Used, *, gone: b
     )
 
 
-def _make(spec: ResourceSpec, machine: Machine, connect: Connect, previous: Catalog | None) -> ClassProvider:
+def _make(spec: ResourceSpec, machine: LocalMachine, connect: Connect, previous: Catalog | None) -> ClassProvider:
     match spec.spec:
         case PresetSpec(kind, classes):
             return PresetProvider(spec.offer, kind, classes, machine.host)

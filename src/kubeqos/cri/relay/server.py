@@ -20,7 +20,7 @@ from kubeqos.checkpoint import Checkpoint
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.podcgroups import PodCgroups
 from kubeqos.cri.enforcing.systemd import keep_informed
-from kubeqos.cri.providers.catalog import Catalog, Machine, nobody
+from kubeqos.cri.providers.catalog import Catalog, LocalMachine, nobody
 from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.protocol import Sample
 from kubeqos.cri.providers.reading import read_catalog
@@ -50,7 +50,7 @@ class Settings:
     runtime: Path
     config: Path
     state: Path
-    machine: Machine
+    machine: LocalMachine
     metrics_address: tuple[str, int] | None = None
     require_hook: bool = False
     """Start no container that the OCI hook would not hold back until its classes are enforced."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kubeqos.cci.drivers import Deadlines
-from kubeqos.cci.manager import Settings as CciSettings
+from kubeqos.cci.manager import CciSettings
 from kubeqos.gates import MEMORY_QOS
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
@@ -19,7 +19,7 @@ from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings
 from kubeqos.node.pressure.imagegc import ImageGcSettings
 from kubeqos.node.pressure.thresholds import PressureSettings
-from kubeqos.qrm.settings import Settings as QrmSettings
+from kubeqos.qrm.settings import QrmSettings
 from kubeqos.rules.qos.cgroups import CgroupSettings, MemoryPolicy
 from kubeqos.topology.cpus import take_cpus
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeqos.cci.claims.fetching import fetch_claims
-from kubeqos.cci.manager import CciManager
-from kubeqos.cci.manager import Settings as CciSettings
+from kubeqos.cci.manager import CciManager, CciSettings
 from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.gates import CCI, QRM
@@ -28,8 +27,7 @@ from kubeqos.node.runtime.executor import Claims
 from kubeqos.plugins import REGISTRY
 from kubeqos.plugins.managers import AdmittedPod, Refusal, ResourceManager
 from kubeqos.qrm.manager import QosResourceManager
-from kubeqos.qrm.settings import Event
-from kubeqos.qrm.settings import Settings as QrmSettings
+from kubeqos.qrm.settings import Event, QrmSettings
 
 LEGACY_FOLDER = "resource-plugins"
 

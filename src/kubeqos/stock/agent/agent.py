@@ -17,12 +17,12 @@ from prometheus_client import CollectorRegistry
 
 from kubeqos.client import Api
 from kubeqos.cri.enforcing.systemd import keep_informed
-from kubeqos.cri.providers.catalog import Machine
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.providers.reading import read_catalog
 from kubeqos.errors import KubeqosError
 from kubeqos.logs import logger
 from kubeqos.model.hardware.sysfs import read_machine
-from kubeqos.model.machine import Machine as Hardware
+from kubeqos.model.machine import Machine
 from kubeqos.nri.plugin import SOCKET, serve
 from kubeqos.stock.agent.hooks import ClassHooks, without_unreachable
 from kubeqos.stock.agent.report import Reporter, cores_told, status_of
@@ -45,12 +45,12 @@ class Settings:
 
     node: str
     classes: Path
-    machine: Machine
+    machine: LocalMachine
     nri: Path = SOCKET
     cores: Path | None = None
     """A NodeConfiguration; without one the node hands out no cores."""
     kubelet: Path = KUBELET_DIR
-    hardware: Hardware | None = None
+    hardware: Machine | None = None
     """The machine whose cores are handed out; this one, unless given."""
 
 

@@ -47,11 +47,16 @@ def asks(number: int) -> bool:
     return number % 2 == 1
 
 
-def prepare(live: Server) -> None:
-    """Our kinds, a class, and a quota in each of as many namespaces."""
+def install(live: Server) -> None:
+    """Our kinds and accounts; nobody runs what is deployed with them."""
     program = [sys.executable, "-m", "kubeqos.cli.main"]
     environment = {**os.environ, "KUBECONFIG": str(live.directory / "data/kubeconfig")}
     subprocess.run([*program, "install", "--image", "x"], env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def prepare(live: Server) -> None:
+    """Our kinds, a class, and a quota in each of as many namespaces."""
+    install(live)
     ours = "/apis/kubeqos.io/v1alpha1"
     bodies: list[tuple[str, dict[str, Any]]] = []
     spec = {"resource": "rdt", "class": "gold", "level": "container"}

@@ -41,7 +41,7 @@ from tests.stock.scheduling import stories
 
 METHODS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}
 # An object that an apply would make is created: kube-apiserver asks for that right too (test_stock_scheduler runs so).
-# Who tells claims of devices may do so for a driver on its own node alone (test_whole_claims runs so).
+# Who tells claims of devices may do so for a driver on its own node alone: test_claim_right takes that away.
 BY_APPLY: Mapping[str, set[tuple[str, str]]] = {
     "controller": {("create", "mutatingwebhookconfigurations"), ("create", "validatingwebhookconfigurations")},
     "agent": {("create", "resourceslices"), ("associated-node:patch", "resourceclaims/driver")},

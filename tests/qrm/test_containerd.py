@@ -1,9 +1,12 @@
-"""Pools on a real machine: a resize reaches the cpuset of containers that run in a real containerd."""
+"""Pools on a real machine: a resize reaches containers that run in a real containerd, and owners have no quota."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,34 +31,46 @@ from tests.shared import cgroups
 pytestmark = pytest.mark.containerd
 
 
-def runnable(name: str, role: str) -> dict[str, Any]:
+def runnable(name: str, role: str, script: str = "sleep 1000", **amounts: Any) -> dict[str, Any]:
     raw = pod(name, role, cpu="100m")
     [container] = raw["spec"]["containers"]
-    container |= {"image": BUSYBOX_IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "1000"]}
-    raw["spec"]["hostNetwork"] = True
+    container |= {"image": BUSYBOX_IMAGE, "imagePullPolicy": "Never", "command": ["sh", "-c", f"exec {script}"]}
+    container["resources"] |= amounts
+    raw["spec"] |= {"hostNetwork": True, "terminationGracePeriodSeconds": 1}
     return raw
 
 
-def remove_empty_groups(parent: str) -> None:
-    """The groups of pods, which the runtime makes for their containers and leaves when these are gone."""
-    cgroups.remove(f"{parent}/kubepods")
+@dataclass
+class PoolNode:
+    """A node of this machine with a CPU plugin beside it."""
+
+    agent: NodeAgent
+    plugin: PluginProcess
+    parent: str
+
+    def cgroup(self, name: str) -> str:
+        """That of the pod's container; none while it does not run."""
+        seen = self.agent.core.pods[f"uid-{name}"].seen.newest("container0")
+        if seen is None or not seen.live:
+            return ""
+        group = next((one for one in cgroups.below(self.parent) if one.name == seen.id), None)
+        inner = str(group).partition(self.parent)[2] if group and (group / "cgroup.procs").read_text() else ""
+        return f"{self.parent}{inner}" if inner else ""
+
+    def cpuset(self, name: str) -> str:
+        """What the kernel has for the pod's container."""
+        found = self.cgroup(name)
+        return cgroups.value(found, "cpuset.cpus") if found else ""
+
+    async def gone(self, *names: str) -> None:
+        for name in names:
+            self.agent.feed(fx.PodGone(f"uid-{name}"))
+        await until("they are gone", lambda: not self.agent.core.pods)
 
 
-@pytest.mark.proves("qrm-pools")
-async def test_a_pool_resize_moves_running_containers(folder: Path, containerd: Containerd) -> None:
+@contextlib.asynccontextmanager
+async def pool_node(folder: Path, containerd: Containerd, config: str, **more: Any) -> AsyncIterator[PoolNode]:
     machine = read_machine(Path("/sys"), name="local")
-    if len(machine.online) < 2:
-        pytest.skip("needs two CPUs")
-    first, last = min(machine.online), max(machine.online)
-    config = f"""
-pools:
-  online: {{cpus: "{first}"}}
-  offline: {{cpus: "{last}"}}
-roles:
-  web: {{pool: online}}
-  etl: {{pool: offline}}
-"""
-    cpu = PluginProcess(folder, "cpu", machine, config)
     manager = QosResourceManager(QrmSettings(reconcile_seconds=0.2), machine)
     runtime = CriClient(containerd.endpoint)
     settings = NodeSettings(
@@ -65,18 +80,10 @@ roles:
         cgroup_root=containerd.cgroup_parent,
         gates=FeatureGates.default().set({QRM: True}),
         topology_policy=Policy.RESTRICTED,
+        **more,
     )
+    cpu = PluginProcess(folder, "cpu", machine, config)
     agent = NodeAgent(assemble(settings, runtime, machine, managers=[manager]))
-
-    def cpuset(name: str) -> str:
-        """What the kernel has for the pod's container."""
-        seen = agent.core.pods[f"uid-{name}"].seen.newest("container0")
-        if seen is None or not seen.live:
-            return ""
-        group = next((one for one in cgroups.below(containerd.cgroup_parent) if one.name == seen.id), None)
-        pids = (group / "cgroup.procs").read_text().split() if group else []
-        return cgroups.of_process(int(pids[0]), "cpuset.cpus") if pids else ""
-
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(registering(manager, watched=folder / "r", scan_seconds=0.05))
         stack.enter_context(plugin_processes(cpu))
@@ -84,18 +91,76 @@ roles:
         stack.callback(task.cancel)
         await asyncio.wait_for(agent.ready.wait(), 60)
         await until("plugin", lambda: (e := manager.endpoints.get("cpu")) and e.usable)
-        for name, role in (("one", "web"), ("two", "etl")):
-            agent.feed(fx.PodSet(runnable(name, role)))
-        await until("both run", lambda: (cpuset("one"), cpuset("two")) == (str(first), str(last)))
-
-        assert cpu.set_pool(f"online={last}-{last}", f"offline={first}-{first}").returncode == 0
-        await until("both moved", lambda: (cpuset("one"), cpuset("two")) == (str(last), str(first)))
-
-        for name in ("one", "two"):
-            agent.feed(fx.PodGone(f"uid-{name}"))
-        await until("both gone", lambda: not agent.core.pods)
+        yield PoolNode(agent, cpu, containerd.cgroup_parent)
         assert manager.allocations.pods == frozenset()
     await asyncio.wait([task])
     await manager.close()
     await runtime.close()
-    remove_empty_groups(containerd.cgroup_parent)
+    cgroups.remove(f"{containerd.cgroup_parent}/kubepods")  # of pods, which the runtime leaves when these are gone
+
+
+def ends() -> tuple[int, int]:
+    """The first and the last CPU of this machine."""
+    online = read_machine(Path("/sys")).online
+    if len(online) < 2:
+        pytest.skip("needs two CPUs")
+    return min(online), max(online)
+
+
+@pytest.mark.proves("qrm-pools")
+async def test_a_pool_resize_moves_running_containers(folder: Path, containerd: Containerd) -> None:
+    first, last = ends()
+    config = f"""
+pools:
+  online: {{cpus: "{first}"}}
+  offline: {{cpus: "{last}"}}
+roles:
+  web: {{pool: online}}
+  etl: {{pool: offline}}
+"""
+    async with pool_node(folder, containerd, config) as node:
+        for name, role in (("one", "web"), ("two", "etl")):
+            node.agent.feed(fx.PodSet(runnable(name, role)))
+        await until("both run", lambda: (node.cpuset("one"), node.cpuset("two")) == (str(first), str(last)))
+        assert node.plugin.set_pool(f"online={last}-{last}", f"offline={first}-{first}").returncode == 0
+        await until("both moved", lambda: (node.cpuset("one"), node.cpuset("two")) == (str(last), str(first)))
+        await node.gone("one", "two")
+
+
+async def used(cgroup: str, seconds: float) -> float:
+    """How much of a CPU a container used while some seconds went by."""
+    before, begun = int(cgroups.value(cgroup, "cpu.usage_ns")), time.monotonic()
+    await asyncio.sleep(seconds)
+    return (int(cgroups.value(cgroup, "cpu.usage_ns")) - before) / 1e9 / (time.monotonic() - begun)
+
+
+@pytest.mark.proves("qrm-pools")
+async def test_who_has_cores_of_its_own_uses_all_of_them_whatever_its_limit(
+    folder: Path, containerd: Containerd
+) -> None:
+    """A tenth of a CPU is asked for and is the limit; a whole one is its own, and it may use all of that."""
+    first, last = ends()
+    config = f"""
+pools:
+  online: {{cpus: "{first}"}}
+roles:
+  web: {{pool: online}}
+  storage: {{dedicated: true}}
+"""
+    amounts = {"cpu": "100m", "memory": "32Mi"}
+    async with pool_node(folder, containerd, config, cgroup_fs=cgroups.CGROUPS) as node:
+        cgroups.file(node.parent, "cpu.shares").write_text("10000")  # whatever else is done here meanwhile
+        for name, role in (("own", "storage"), ("held", "web")):
+            node.agent.feed(fx.PodSet(runnable(name, role, "yes >/dev/null", requests=amounts, limits=amounts)))
+        await until("both run", lambda: (node.cpuset("own"), node.cpuset("held")) == (str(last), str(first)))
+        own, held = node.cgroup("own"), node.cgroup("held")
+        quotas = [cgroups.value(one, "cpu.quota") for one in (own, str(Path(own).parent), held, str(Path(held).parent))]
+        assert quotas == ["-1", "-1", "10000", "10000"]
+
+        async def is_free() -> bool:
+            """A quota would let it have a tenth, however idle the machine is."""
+            return await used(own, 2) > 0.2
+
+        assert await used(held, 2) < 0.15, "who shares is held to its limit"
+        await until("it uses more than its limit", is_free)
+        await node.gone("own", "held")

@@ -85,6 +85,15 @@ class TestClassify:
         small = kubeqos("classify", "-f", file, "--node-memory", "1Gi", "-o", "yaml").stdout
         assert decode_yaml(small)[1]["containers"][0]["oomScoreAdj"] == 875
 
+    def test_cgroups_of_containers_and_of_the_pod_are_told(self) -> None:
+        amounts = "{cpu: 500m, memory: 64Mi, hugepages-2Mi: 8Mi}"
+        one = f"{{resources: {{requests: {amounts}, limits: {amounts}}}}}"
+        text = f"kind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{one}, {one}]}}"
+        told = decode_json(kubeqos("classify", "-f", "-", "-o", "json", text=text).stdout.encode())
+        wanted = [(512, 50_000, 64 << 20, {"2MB": 8 << 20})] * 2 + [(1024, 100_000, 128 << 20, {"2MB": 16 << 20})]
+        keys = ("cpuShares", "cpuQuotaUs", "memoryLimit", "hugepages")
+        assert [tuple(each[key] for key in keys) for each in (*told["containers"], told["podCgroup"])] == wanted
+
     def test_the_table_names_class_demand(self) -> None:
         done = kubeqos("classify", "-f", str(EXAMPLES / "qos-classes/pod.yaml"))
         assert "pod         network        fast    1" in done.stdout

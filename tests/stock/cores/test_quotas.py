@@ -11,8 +11,10 @@ from kubeqos.cri.enforcing.host import V1, V2, Host
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.node.cri.configs import Context
 from kubeqos.node.pod.observed import Stage
+from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.plugins.managers import ContainerKey, Grant
 from kubeqos.rules.qos.cgroups import NodeMemory
+from kubeqos.stock.agent.adjusting import add_grant
 from kubeqos.stock.cores.pods import PodTable
 from kubeqos.stock.cores.quotas import Quotas
 
@@ -94,6 +96,14 @@ def test_who_owns_nothing_any_more_is_held_to_its_limit_again(tree: Tree) -> Non
     tree.write(POD, 170_000)
     tree.quotas.keep()
     assert tree.has()[POD] == 170_000, "from then on it is the kubelet's again"
+
+
+@pytest.mark.parametrize(("grant", "quota_us"), [(OWN, -1), (SHARED, None)])
+def test_an_owner_is_created_without_a_quota(grant: Grant, quota_us: int | None) -> None:
+    out = nri.ContainerAdjustment()
+    add_grant(out, grant, V2)
+    cpu = out.linux.resources.cpu
+    assert (cpu.quota.value if cpu.HasField("quota") else None) == quota_us
 
 
 def test_an_agent_that_leaves_gives_quotas_back(tree: Tree) -> None:

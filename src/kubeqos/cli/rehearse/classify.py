@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -47,6 +48,7 @@ def report(pod: PodView, node_memory: int) -> dict[str, Any]:
     names = sorted(
         {request.name for c in (*spec.init_containers, *spec.containers) for request in c.resources.qos_resources}
     )
+    of_pod = cgroups.pod_values(spec, qos, node, settings)
     return {
         "pod": pod.metadata.name or pod.metadata.generate_name,
         "qosClass": str(qos),
@@ -57,6 +59,7 @@ def report(pod: PodView, node_memory: int) -> dict[str, Any]:
             _container(spec, container, qos, node, settings, names)
             for container in (*spec.init_containers, *spec.containers)
         ],
+        "podCgroup": _values(of_pod, {int(size): limit for size, limit in of_pod.hugepage_limits.items()}),
         "classDemand": [
             {"level": str(level), "resource": resource, "class": cls, "count": count}
             for (level, resource, cls), count in sorted(classes.demand(spec).items())
@@ -77,12 +80,21 @@ def _container(
     return {
         "name": container.name,
         "oomScoreAdj": cgroups.oom_score_adj(spec, container, qos, node.capacity_bytes),
+        **_values(values, cgroups.hugepage_limits(container.resources.limits, ())),
+        "classes": {name: {"class": one.class_name, "because": one.because} for name, one in effective.items()},
+    }
+
+
+def _values(values: cgroups.CgroupValues, hugepages: Mapping[int, int]) -> dict[str, Any]:
+    """What stands in a cgroup; of page sizes that are not named nothing may be used."""
+    return {
         "cpuShares": values.cpu_shares,
         "cpuQuotaUs": values.cpu_quota_us,
         "memoryLimit": values.memory_limit_bytes,
         "memoryMin": values.unified.get("memory.min"),
+        "memoryLow": values.unified.get("memory.low"),
         "memoryHigh": values.unified.get("memory.high"),
-        "classes": {name: {"class": one.class_name, "because": one.because} for name, one in effective.items()},
+        "hugepages": {cgroups.page_size_name(size): limit for size, limit in hugepages.items()},
     }
 
 

@@ -194,15 +194,12 @@ class Reader:
         if any(note.startswith(("+mapType=atomic", "+structType=atomic")) for note in notes):
             flags.append("map=atomic")
         scalar = not spec.startswith(("[]", "{}")) and "/" not in spec
-        if pointer and scalar and spec not in ("time", "microtime", "any") and _optional(notes, options):
+        kept = pointer and scalar and spec not in ("time", "microtime", "any")
+        if kept or spec in facts.KEPT_LISTS:
             flags.append("zero=keep")
         if _always(spec, pointer, options, _required(notes, options)):
             flags.append("write=always")
         return flags
-
-
-def _optional(notes: list[str], options: list[str]) -> bool:
-    return not _required(notes, options)
 
 
 def _required(notes: list[str], options: list[str]) -> bool:

@@ -231,6 +231,8 @@ STRING_TYPES = {
     "VolumeMount.mountPropagation": "MountPropagationMode", "DeploymentStrategy.type": "DeploymentStrategyType",
 }  # fmt: skip
 
+# Lists of published types that say something while empty: where there is none, policies are filled in.
+KEPT_LISTS = {"[]autoscaling/v2.HPAScalingPolicy"}
 # Optional scalars that are pointers in Go: a zero that a client wrote is kept. Any other optional zero is dropped when
 # an object is written back; a required one is always written. A list of a class quota is kept although it is empty: it
 # allows nothing, where no list at all forbids nothing (DESIGN ruling 4).

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from kubeqos.apiserver.registry.kinds import Kind
 
@@ -21,6 +26,15 @@ HOOK = {
 }
 MATCHED = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["nodes"]}]}
 RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "clusterScope": True}
+
+
+def signing_request() -> str:
+    """What somebody sends who wants a certificate."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "x")])
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
+
 
 NAMES = {"IPAddress": "192.0.2.1", "CustomResourceDefinition": "things.example.com"}
 BODIES: dict[str, dict[str, Any]] = {
@@ -58,12 +72,14 @@ BODIES: dict[str, dict[str, Any]] = {
         "spec": {"maxReplicas": 3, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}}
     },
     "v1 HorizontalPodAutoscaler": {
-        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "x"}, "minReplicas": 2}
+        "spec": {"maxReplicas": 3, "minReplicas": 2,
+                 "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}}
     },
     "CronJob": {"spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": ONCE}}}},
     "Job": {"spec": {"template": ONCE}},
     "CertificateSigningRequest": {
-        "spec": {"request": "eA==", "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]}
+        "spec": {"request": signing_request(), "signerName": "kubernetes.io/kube-apiserver-client",
+                 "usages": ["client auth"]}
     },
     "ClusterTrustBundle": {"spec": {"trustBundle": "x"}},
     "PodCertificateRequest": {

@@ -79,14 +79,14 @@ def _is_written(field: Field) -> bool:
 
 
 def may_be_null(field: Field) -> bool:
-    """Whether the canonical form says null where nothing is set, as Go does for a required list or time."""
+    """Whether the canonical form says null where nothing is set, as Go does for a required list, time or pointer."""
     return _is_written(field) and _zero(field) is None
 
 
 def _zero(field: Field) -> Callable[[], Any] | None:
     if field.shape.kind == "object" and (inner := field.shape.object_type):
         return lambda: normalise({}, inner)
-    zero = _ZEROS.get(field.shape.kind)
+    zero = None if field.keep_zero else _ZEROS.get(field.shape.kind)
     return None if zero is None else lambda: zero
 
 

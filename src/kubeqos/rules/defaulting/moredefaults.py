@@ -26,28 +26,46 @@ def fill(holder: Raw, **values: Any) -> None:
             holder[field] = value
 
 
+def fill_unset(holder: Raw, **values: Any) -> None:
+    """Set what nobody wrote: where Go has a pointer, an empty text was meant, and is judged."""
+    for field, value in values.items():
+        if holder.get(field) is None:
+            holder[field] = value
+
+
+def fill_zero(holder: Raw, **values: Any) -> None:
+    """Set what is not there, empty or zero: where Go has a plain number, zero is nothing."""
+    for field, value in values.items():
+        if not holder.get(field):
+            holder[field] = value
+
+
 def _storage_class(raw: Raw) -> None:
-    fill(raw, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+    fill(raw, reclaimPolicy="Delete")
+    fill_unset(raw, volumeBindingMode="Immediate")
 
 
 def _persistent_volume(raw: Raw) -> None:
-    fill(raw.setdefault("spec", {}), persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+    spec = raw.setdefault("spec", {})
+    fill(spec, persistentVolumeReclaimPolicy="Retain")
+    fill_unset(spec, volumeMode="Filesystem")
     fill(raw.setdefault("status", {}), phase="Pending")
 
 
 def _csi_driver(raw: Raw) -> None:
     spec = raw.setdefault("spec", {})
     flags = ("podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount")
-    fill(spec, attachRequired=True, fsGroupPolicy="ReadWriteOnceWithFSType", **dict.fromkeys(flags, False))
+    fill_unset(spec, attachRequired=True, fsGroupPolicy="ReadWriteOnceWithFSType", **dict.fromkeys(flags, False))
     if not spec.get("volumeLifecycleModes"):
         spec["volumeLifecycleModes"] = ["Persistent"]
 
 
 def _endpoint_ports(ports: list[Raw], *, named: bool) -> None:
     for port in ports:
-        fill(port, protocol="TCP")
         if named:
-            port.setdefault("name", "")
+            fill_unset(port, protocol="TCP", name="")
+        else:
+            fill(port, protocol="TCP")
 
 
 def _endpoint_slice(raw: Raw) -> None:
@@ -63,9 +81,14 @@ def _network_policy(raw: Raw) -> None:
     spec = raw.setdefault("spec", {})
     for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
         for port in rule.get("ports") or ():
-            fill(port, protocol="TCP")
+            fill_unset(port, protocol="TCP")
     if not spec.get("policyTypes"):
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+
+
+def _ingress_class(raw: Raw) -> None:
+    if (parameters := (raw.get("spec") or {}).get("parameters")) is not None:
+        fill_unset(parameters, scope="Cluster")
 
 
 def _autoscaler(raw: Raw) -> None:
@@ -75,8 +98,8 @@ def _autoscaler(raw: Raw) -> None:
         target = {"type": "Utilization", "averageUtilization": 80}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
     if (behavior := spec.get("behavior")) is not None:
-        fill(_part(behavior, "scaleUp"), stabilizationWindowSeconds=0, selectPolicy="Max")
-        fill(_part(behavior, "scaleDown"), selectPolicy="Max")
+        fill_unset(_part(behavior, "scaleUp"), stabilizationWindowSeconds=0, selectPolicy="Max")
+        fill_unset(_part(behavior, "scaleDown"), selectPolicy="Max")
         behavior["scaleUp"].setdefault("policies", [_each_15_seconds("Pods", 4), _each_15_seconds("Percent", 100)])
         behavior["scaleDown"].setdefault("policies", [_each_15_seconds("Percent", 100)])
 
@@ -92,25 +115,25 @@ def _each_15_seconds(type: str, value: int) -> Raw:
 
 def _webhooks(raw: Raw) -> None:
     for hook in raw.get("webhooks") or ():
-        fill(hook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
+        fill_unset(hook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
         for field in _MATCHES:
             hook.setdefault(field, {})
         for rule in hook.get("rules") or ():
-            fill(rule, scope="*")
+            fill_unset(rule, scope="*")
         service = (hook.get("clientConfig") or {}).get("service")
         if service is not None:
-            fill(service, port=443)
+            fill_unset(service, port=443)
 
 
 def _mutating_webhooks(raw: Raw) -> None:
     _webhooks(raw)
     for hook in raw.get("webhooks") or ():
-        fill(hook, reinvocationPolicy="Never")
+        fill_unset(hook, reinvocationPolicy="Never")
 
 
 def _admission_policy(raw: Raw) -> None:
     spec = raw.setdefault("spec", {})
-    fill(spec, failurePolicy="Fail")
+    fill_unset(spec, failurePolicy="Fail")
     _match(spec.get("matchConstraints"))
 
 
@@ -121,15 +144,15 @@ def _policy_binding(raw: Raw) -> None:
 def _match(found: Raw | None) -> None:
     if found is None:
         return
-    fill(found, matchPolicy="Equivalent")
+    fill_unset(found, matchPolicy="Equivalent")
     for field in _MATCHES:
         found.setdefault(field, {})
     for rule in [*(found.get("resourceRules") or ()), *(found.get("excludeResourceRules") or ())]:
-        fill(rule, scope="*")
+        fill_unset(rule, scope="*")
 
 
 def _flow_schema(raw: Raw) -> None:
-    fill(raw.setdefault("spec", {}), matchingPrecedence=1000)
+    fill_zero(raw.setdefault("spec", {}), matchingPrecedence=1000)
 
 
 def _priority_level(raw: Raw) -> None:
@@ -144,7 +167,7 @@ def _priority_level(raw: Raw) -> None:
         response = limited.setdefault("limitResponse", {})
         queuing = response.get("queuing")
         if queuing is not None:
-            fill(queuing, queues=64, handSize=8, queueLengthLimit=50)
+            fill_zero(queuing, queues=64, handSize=8, queueLengthLimit=50)
 
 
 def _device_claim(raw: Raw) -> None:
@@ -174,8 +197,9 @@ def _definition(raw: Raw) -> None:
     spec = raw.setdefault("spec", {})
     names = spec.setdefault("names", {})
     kind = names.get("kind", "")
-    fill(names, singular=kind.lower(), listKind=f"{kind}List")
-    fill(spec.setdefault("conversion", {}), strategy="None")
+    if kind:
+        fill(names, singular=kind.lower(), listKind=f"{kind}List")
+    spec.setdefault("conversion", {"strategy": "None"})
 
 
 # -- what every cluster has ---------------------------------------------------------------------------------------
@@ -301,7 +325,7 @@ def default_job_spec(spec: Raw) -> None:
     """What a job is when it says nothing about it."""
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
-    fill(
+    fill_unset(
         spec,
         parallelism=1,
         backoffLimit=6 if spec.get("backoffLimitPerIndex") is None else _MAX_INT32,
@@ -375,6 +399,7 @@ DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "CSIDriver": _csi_driver,
     "EndpointSlice": _endpoint_slice,
     "Endpoints": _endpoints,
+    "IngressClass": _ingress_class,
     "NetworkPolicy": _network_policy,
     "HorizontalPodAutoscaler": _autoscaler,
     "MutatingWebhookConfiguration": _mutating_webhooks,

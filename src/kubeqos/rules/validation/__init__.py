@@ -13,11 +13,12 @@ from typing import Literal
 from kubeqos.model import names
 from kubeqos.model.kinds import BY_VERSION
 from kubeqos.rules.fielderror import FieldError
-from kubeqos.rules.validation import batch, claims, cluster, config, definitions, published, quota, service, workloads
+from kubeqos.rules.validation import batch, claims, cluster, config, definitions, quota, service, sets, workloads
 from kubeqos.rules.validation.common import Errors, Raw
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pods import spec as pod
 from kubeqos.rules.validation.pods import update as podupdate
+from kubeqos.rules.validation.stored import rules as stored
 from kubeqos.rules.validation.warnings import warnings
 
 __all__ = ["KINDS", "KindRules", "Operation", "validate", "warnings"]
@@ -49,8 +50,8 @@ def _only_meta(rule: names.NameRule, *, namespaced: bool) -> Create:
 
 
 def _stored_for_others(key: tuple[str, str, str]) -> KindRules:
-    create, change = published.checks_of(key)
-    return KindRules(create, change=change)
+    create, change, status = stored.checks_of(key)
+    return KindRules(create, change=change, subresources={"status": status})
 
 
 _OBJECT = _only_meta(names.dns_subdomain, namespaced=True)
@@ -103,6 +104,14 @@ KINDS: dict[str, KindRules] = {
         change=workloads.check_selector_change,
         subresources={"status": workloads.check_deployment_status},
     ),
+    "DaemonSet": KindRules(
+        sets.check_daemon_set, change=sets.check_daemon_change, subresources={"status": sets.check_daemon_status}
+    ),
+    "StatefulSet": KindRules(
+        sets.check_stateful_set,
+        change=sets.check_stateful_change,
+        subresources={"status": sets.check_stateful_status},
+    ),
     "Job": KindRules(batch.check_job, change=batch.check_job_change),
     "CronJob": KindRules(batch.check_cron_job),
     "PodDisruptionBudget": KindRules(
@@ -121,7 +130,7 @@ KINDS: dict[str, KindRules] = {
     "ResourceClass": KindRules(claims.check_resource_class),
     "ResourceClaim": KindRules(claims.check_resource_claim, change=claims.check_spec_change),
     "ResourceClaimTemplate": KindRules(claims.check_claim_template, change=claims.check_spec_change),
-    **{BY_VERSION[key].rules: _stored_for_others(key) for key in published.RULES},
+    **{BY_VERSION[key].rules: _stored_for_others(key) for key in stored.RULES},
 }
 
 

@@ -9,7 +9,8 @@ from kubeqos.errors import InputError
 from kubeqos.model import names
 from kubeqos.model.labels import selects
 from kubeqos.model.text.cronschedule import CronSchedule
-from kubeqos.rules.fielderror import OMITTED, invalid, not_supported, required
+from kubeqos.model.text.gotext import quote
+from kubeqos.rules.fielderror import OMITTED, duplicate, invalid, not_supported, required, too_long
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,
@@ -19,9 +20,11 @@ from kubeqos.rules.validation.common import (
     check_label_selector,
     check_non_negative,
     check_supported,
+    complain,
 )
 from kubeqos.rules.validation.meta import check_meta, meta_of
 from kubeqos.rules.validation.pods.spec import check_pod_template
+from kubeqos.rules.validation.stored.checks import prefixed_path
 
 _COUNTS = (
     "parallelism", "completions", "backoffLimit", "ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes",
@@ -31,6 +34,8 @@ _NAME_LABELS = ("job-name", "batch.kubernetes.io/job-name")
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _MAX_PARALLELISM = 100_000
 _LONGEST_CRON_NAME = 52
+_LONGEST_MANAGER = 63
+_STATUSES = ("False", "True", "Unknown")
 _FIXED = ("completions", "selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy",
           "successPolicy")  # fmt: skip
 
@@ -72,6 +77,10 @@ def check_job_spec(out: Errors, path: str, spec: Raw) -> None:
     for field in _COUNTS:
         check_non_negative(out, f"{path}.{field}", spec.get(field))
     check_non_negative(out, f"{path}.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"))
+    if (manager := spec.get("managedBy")) is not None:
+        prefixed_path(out, f"{path}.managedBy", manager)
+        if len(manager) > _LONGEST_MANAGER:
+            out.append(too_long(f"{path}.managedBy", _LONGEST_MANAGER))
     _check_mode(out, path, spec)
     policy = spec.get("podFailurePolicy")
     for index, rule in enumerate((policy or NO_MAP).get("rules") or NO_LIST):
@@ -103,12 +112,67 @@ def _check_mode(out: Errors, path: str, spec: Raw) -> None:
             out.append(invalid(f"{path}.parallelism", spec["parallelism"], why))
         if most is not None and completions is not None and most > completions:
             out.append(invalid(f"{path}.maxFailedIndexes", most, "must be less than or equal to completions"))
-    else:
-        for field in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
+        _check_success_policy(out, f"{path}.successPolicy", spec)
+    elif spec.get("successPolicy") is not None:
+        out.append(invalid(f"{path}.successPolicy", spec["successPolicy"], "requires indexed completion mode"))
+    if mode in (None, "NonIndexed"):
+        for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if spec.get(field) is not None:
                 out.append(invalid(f"{path}.{field}", spec[field], "requires indexed completion mode"))
     if most is not None and spec.get("backoffLimitPerIndex") is None:
         out.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+
+
+def _check_success_policy(out: Errors, path: str, spec: Raw) -> None:
+    policy, completions = spec.get("successPolicy"), spec.get("completions") or 0
+    if policy is None:
+        return
+    rules = policy.get("rules") or NO_LIST
+    if not rules:
+        out.append(
+            required(f"{path}.rules", "at least one rules must be specified when the successPolicy is specified")
+        )
+    for index, rule in enumerate(rules):
+        where, count, text = f"{path}.rules[{index}]", rule.get("succeededCount"), rule.get("succeededIndexes")
+        if count is None and text is None:
+            out.append(required(where, "at least one of succeededCount or succeededIndexes must be specified"))
+        indexes = 0
+        if text is not None:
+            try:
+                indexes = count_indexes(text, completions)
+            except InputError as error:
+                why = f"error parsing succeededIndexes: {error.what}"
+                out.append(invalid(f"{where}.succeededIndexes", text, why))
+        if count is None:
+            continue
+        check_non_negative(out, f"{where}.succeededCount", count)
+        bounds = [(completions, "the number of specified completions")]
+        if text is not None:
+            bounds.append((indexes, "the number of indexes in the specified succeededIndexes field"))
+        for bound, of_what in bounds:
+            if count > bound:
+                why = f"must be less than or equal to {bound} ({of_what})"
+                out.append(invalid(f"{where}.succeededCount", count, why))
+
+
+def count_indexes(text: str, completions: int) -> int:
+    """How many indexes a text such as `0,3-5` names, each below the number of completions and after the one before."""
+    total, last = 0, -1
+    for part in text.split(",") if text else ():
+        ends = part.split("-")
+        if len(ends) > 2:
+            raise InputError(f"{quote(part)} has more than two ends")
+        numbers = []
+        for end in ends:
+            if not end.isdecimal():
+                raise InputError(f"cannot convert string to integer for index: {quote(end)}")
+            if int(end) >= completions:
+                raise InputError(f"too large index: {quote(end)}")
+            numbers.append(int(end))
+        if numbers[0] <= last or (len(numbers) == 2 and numbers[0] >= numbers[1]):
+            raise InputError(f"non-increasing order, previous: {last}, current: {numbers[0]}")
+        total, last = total + numbers[-1] - numbers[0] + 1, numbers[-1]
+    return total
 
 
 def _check_failure_rule(out: Errors, path: str, rule: Raw, spec: Raw) -> None:
@@ -123,6 +187,13 @@ def _check_failure_rule(out: Errors, path: str, rule: Raw, spec: Raw) -> None:
         out.append(invalid(path, OMITTED, "specifying both OnExitCodes and OnPodConditions is not supported"))
     elif codes is None and not conditions:
         out.append(invalid(path, OMITTED, "specifying one of OnExitCodes and OnPodConditions is required"))
+    for index, pattern in enumerate(conditions or NO_LIST):
+        where, kind, status = f"{path}.onPodConditions[{index}]", pattern.get("type", ""), pattern.get("status", "")
+        complain(out, f"{where}.type", kind, names.qualified_name(kind))
+        if not status:
+            out.append(required(f"{where}.status", f"valid values: {_go_list(_STATUSES)}"))
+        else:
+            check_supported(out, f"{where}.status", status, _STATUSES)
     if codes is not None:
         _check_exit_codes(out, f"{path}.onExitCodes", codes, spec)
 
@@ -143,6 +214,8 @@ def _check_exit_codes(out: Errors, path: str, codes: Raw, spec: Raw) -> None:
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
             out.append(invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
+        if value in values[:index]:
+            out.append(duplicate(f"{path}.values[{index}]", value))
     if list(values) != sorted(values):
         out.append(invalid(f"{path}.values", values, "must be ordered"))
 

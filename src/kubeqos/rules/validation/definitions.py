@@ -10,10 +10,12 @@ from kubeqos.model import names
 from kubeqos.model.kinds import RESOURCES
 from kubeqos.rules.customresources import rules_left_out
 from kubeqos.rules.fielderror import forbidden, invalid, not_supported, required
-from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, complain
+from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_choice, check_immutable, complain
 from kubeqos.rules.validation.meta import check_meta, meta_of
 
 _SCOPES = ("Cluster", "Namespaced")
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _BUILT_IN = frozenset(each.group for each in RESOURCES)
 
 
@@ -22,53 +24,90 @@ def check_definition(out: Errors, raw: Raw) -> None:
     named, group = spec.get("names") or NO_MAP, spec.get("group", "")
     check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=False)
     wanted = f"{named.get('plural', '')}.{group}"
-    if meta_of(raw).get("name") != wanted:
-        why = 'must be spec.names.plural+"."+spec.group'
-        out.append(invalid("metadata.name", meta_of(raw).get("name", ""), why))
+    if (name := meta_of(raw).get("name")) and name != wanted:
+        out.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
     if not group:
         out.append(required("spec.group"))
     elif group in _BUILT_IN:
         out.append(forbidden("spec.group", f"{group} is built in: kinds cannot be added to it"))
     else:
         complain(out, "spec.group", group, names.dns_subdomain(group))
-    if spec.get("scope") not in _SCOPES:
-        out.append(not_supported("spec.scope", spec.get("scope", ""), _SCOPES))
-    for field in ("plural", "kind"):
-        if not named.get(field):
-            out.append(required(f"spec.names.{field}"))
-        else:
-            complain(out, f"spec.names.{field}", named[field], names.dns_1035_label(named[field].lower()))
-    strategy = (spec.get("conversion") or NO_MAP).get("strategy", "None")
-    if strategy != "None":
-        out.append(not_supported("spec.conversion.strategy", strategy, ("None",)))
+    check_choice(out, "spec.scope", spec.get("scope", ""), _SCOPES)
+    _check_names(out, "spec.names", named)
+    check_choice(out, "spec.conversion.strategy", (spec.get("conversion") or NO_MAP).get("strategy", ""), ("None",))
     _check_versions(out, spec.get("versions") or NO_LIST)
 
 
+def _check_names(out: Errors, path: str, named: Raw) -> None:
+    for field in ("plural", "singular", "kind", "listKind"):
+        if not named.get(field):
+            out.append(required(f"{path}.{field}"))
+        else:
+            complain(out, f"{path}.{field}", named[field], names.dns_1035_label(named[field].lower()))
+    for field in ("shortNames", "categories"):
+        for index, name in enumerate(named.get(field) or NO_LIST):
+            complain(out, f"{path}.{field}[{index}]", name, names.dns_1035_label(name))
+
+
 def _check_versions(out: Errors, versions: Sequence[Raw]) -> None:
-    if not versions:
-        out.append(required("spec.versions", "must have at least one version"))
-        return
     if sum(bool(one.get("storage")) for one in versions) != 1:
         out.append(invalid("spec.versions", len(versions), "must have exactly one version marked as storage version"))
-    seen: set[str] = set()
+        out.append(invalid("status.storedVersions", [], "must have at least one stored version"))
+    if len({one.get("name", "") for one in versions}) < len(versions):
+        out.append(invalid("spec.versions", len(versions), "must contain unique version names"))
     for index, one in enumerate(versions):
-        path, name = f"spec.versions[{index}]", one.get("name", "")
-        complain(out, f"{path}.name", name, names.dns_1035_label(name))
-        if name in seen:
-            out.append(invalid(f"{path}.name", name, "must have no duplicates"))
-        seen.add(name)
+        name = one.get("name", "")
+        for path in (f"spec.versions[{index}].name", *(["spec.version"] if index == 0 and name else [])):
+            complain(out, path, name, names.dns_1035_label(name))
+        where = _home(versions, index, "schema", "validation")
         schema = (one.get("schema") or NO_MAP).get("openAPIV3Schema")
         if schema is None:
-            out.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
-            continue
-        where = f"{path}.schema.openAPIV3Schema"
-        if schema.get("type") != "object":
-            out.append(invalid(f"{where}.type", schema.get("type", ""), "must be object at the root"))
-        _check_structural(out, where, schema)
+            why = "schemas are required"
+            out.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", why))
+        else:
+            _check_schema(out, f"{where}.openAPIV3Schema", schema)
+        where = _home(versions, index, "subresources", "subresources")
+        if (scale := (one.get("subresources") or NO_MAP).get("scale")) is not None:
+            _check_scale(out, f"{where}.scale", scale)
+        where = _home(versions, index, "additionalPrinterColumns", "additionalPrinterColumns")
         for number, column in enumerate(one.get("additionalPrinterColumns") or NO_LIST):
-            if not str(column.get("jsonPath", "")).startswith("."):
-                why = "must be a simple json path starting with ."
-                out.append(invalid(f"{path}.additionalPrinterColumns[{number}].jsonPath", column.get("jsonPath"), why))
+            _check_column(out, f"{where}[{number}]", column)
+
+
+def _home(versions: Sequence[Raw], index: int, field: str, shared: str) -> str:
+    """Where Kubernetes looks at a part of a version: what all versions have in common is kept once there."""
+    if all(one.get(field) == versions[0].get(field) for one in versions):
+        return f"spec.{shared}"
+    return f"spec.versions[{index}].{field}"
+
+
+def _check_scale(out: Errors, path: str, scale: Raw) -> None:
+    for field, root in (("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")):
+        where = scale.get(field, "")
+        if not where:
+            out.append(required(f"{path}.{field}"))
+        elif not where.startswith(root):
+            out.append(invalid(f"{path}.{field}", where, f"should be a json path under {root[:-1]}"))
+
+
+def _check_column(out: Errors, path: str, column: Raw) -> None:
+    if not column.get("name"):
+        out.append(required(f"{path}.name"))
+    kind, where = column.get("type", ""), column.get("jsonPath", "")
+    if not kind:
+        out.append(required(f"{path}.type", f"must be one of {','.join(_COLUMN_TYPES)}"))
+    elif kind not in _COLUMN_TYPES:
+        out.append(invalid(f"{path}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}"))
+    if not where:
+        out.append(required(f"{path}.JSONPath"))
+    elif not where.startswith("."):
+        out.append(invalid(f"{path}.JSONPath", where, "must be a simple json path starting with ."))
+
+
+def _check_schema(out: Errors, path: str, schema: Raw) -> None:
+    if schema.get("type", "") not in ("", "object"):
+        out.append(invalid(f"{path}.type", schema["type"], "must be object at the root"))
+    _check_structural(out, path, schema)
 
 
 def _check_structural(out: Errors, path: str, schema: Any) -> None:
@@ -76,9 +115,12 @@ def _check_structural(out: Errors, path: str, schema: Any) -> None:
     if not isinstance(schema, dict):
         return
     free = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
-    if not schema.get("type") and not free:
+    kind = schema.get("type")
+    if not kind and not free:
         out.append(required(f"{path}.type", "must not be empty for specified object fields"))
-    if schema.get("type") == "array" and "items" not in schema:
+    elif kind and kind not in _TYPES:
+        out.append(not_supported(f"{path}.type", kind, _TYPES))
+    if kind == "array" and "items" not in schema:
         out.append(required(f"{path}.items", "must be specified"))
     if pattern := schema.get("pattern"):
         try:

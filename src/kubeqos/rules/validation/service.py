@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubeqos.model import names
-from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
+from kubeqos.rules.fielderror import OMITTED, duplicate, forbidden, invalid, not_supported, required
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,
@@ -105,6 +105,9 @@ def _check_ports(out: Errors, path: str, ports: Sequence[Raw], kind: str) -> Non
                 "NodePort": 0,
             }
             out.append(duplicate(where, shown))
+            if not node_port and kind in ("LoadBalancer", "NodePort"):
+                # Kubernetes has given both the same port of the nodes by now.
+                out.append(duplicate(f"{where}.nodePort", OMITTED))
         numbers.add((protocol, number))
 
 

@@ -21,7 +21,7 @@ from kubeqos.rules.validation.common import (
 from kubeqos.rules.validation.meta import check_any_meta_update, check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pods.spec import check_pod_template
 
-_MISMATCH = "`selector` does not match template `labels`"
+MISMATCH = "`selector` does not match template `labels`"
 _is_percent = re.compile("[0-9]+%").fullmatch
 _PERCENT_WRONG = (
     "a valid percent string must be a numeric string followed by an ending '%' "
@@ -90,8 +90,13 @@ def _check_template(out: Errors, template: Raw, selector: Raw | None, owner: str
     """No selector at all selects nothing; an empty one selects everything."""
     labels = meta_of(template).get("labels") or NO_MAP
     if selector is None or not selects(selector, labels):
-        out.append(invalid("spec.template.metadata.labels", labels or None, _MISMATCH))
+        out.append(invalid("spec.template.metadata.labels", labels or None, MISMATCH))
     check_pod_template(out, "spec.template", template)
+    check_always_running(out, template, owner)
+
+
+def check_always_running(out: Errors, template: Raw, owner: str) -> None:
+    """Pods that a controller keeps running are started again whatever they end with, and have no end of their own."""
     pod = template.get("spec") or NO_MAP
     policy = pod.get("restartPolicy", "")
     if policy != "Always":
@@ -108,7 +113,8 @@ def _check_strategy(out: Errors, path: str, strategy: Raw) -> None:
             why = "may not be specified when strategy `type` is 'Recreate'"
             out.append(forbidden(f"{path}.rollingUpdate", why))
     elif kind != "RollingUpdate":
-        out.append(not_supported(f"{path}.type", kind, ("Recreate", "RollingUpdate")))
+        shown = go_struct(strategy, ("type", "rollingUpdate"))
+        out.append(not_supported(path, shown, ("Recreate", "RollingUpdate")))
     elif rolling is None:
         out.append(required(f"{path}.rollingUpdate", "this should be defaulted and never be nil"))
     else:
@@ -116,14 +122,14 @@ def _check_strategy(out: Errors, path: str, strategy: Raw) -> None:
 
 
 def _check_rolling_update(out: Errors, path: str, rolling: Raw) -> None:
-    unavailable = _check_int_or_percent(out, f"{path}.maxUnavailable", rolling.get("maxUnavailable", 0), bounded=True)
-    surge = _check_int_or_percent(out, f"{path}.maxSurge", rolling.get("maxSurge", 0), bounded=False)
+    unavailable = check_int_or_percent(out, f"{path}.maxUnavailable", rolling.get("maxUnavailable", 0), bounded=True)
+    surge = check_int_or_percent(out, f"{path}.maxSurge", rolling.get("maxSurge", 0), bounded=False)
     if unavailable == surge == 0:
         why = "may not be 0 when `maxSurge` is 0"
         out.append(invalid(f"{path}.maxUnavailable", rolling.get("maxUnavailable", 0), why))
 
 
-def _check_int_or_percent(out: Errors, path: str, value: int | str, *, bounded: bool) -> int | None:
+def check_int_or_percent(out: Errors, path: str, value: int | str, *, bounded: bool) -> int | None:
     """A count or a percentage, of at most 100 % where `bounded`; its number if it is one."""
     if isinstance(value, int):
         check_non_negative(out, path, value)
@@ -161,7 +167,7 @@ def _check_budget(out: Errors, raw: Raw) -> None:
         shown = go_struct(spec, ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy"))
         out.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
     for field in bounds:
-        _check_int_or_percent(out, f"spec.{field}", spec[field], bounded=True)
+        check_int_or_percent(out, f"spec.{field}", spec[field], bounded=True)
     check_label_selector(out, "spec.selector", spec.get("selector"))
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None:

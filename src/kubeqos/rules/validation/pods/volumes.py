@@ -96,7 +96,7 @@ def _check_empty_dir(out: Errors, path: str, source: Raw) -> None:
         out.append(forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity"))
 
 
-def _check_host_path(out: Errors, path: str, source: Raw) -> None:
+def check_host_path(out: Errors, path: str, source: Raw) -> None:
     target = source.get("path", "")
     if not target:
         out.append(required(f"{path}.path"))
@@ -147,7 +147,7 @@ def _requires(*fields: str) -> Check:
     return check
 
 
-def _check_nfs(out: Errors, path: str, source: Raw) -> None:
+def check_nfs(out: Errors, path: str, source: Raw) -> None:
     _requires("server", "path")(out, path, source)
     target = source.get("path", "")
     if not target.startswith("/"):
@@ -230,12 +230,12 @@ def _check_image(out: Errors, path: str, source: Raw) -> None:
 
 _SOURCES: dict[str, Check] = {
     "emptyDir": _check_empty_dir,
-    "hostPath": _check_host_path,
+    "hostPath": check_host_path,
     "gitRepo": check_git_repo,
     "gcePersistentDisk": check_gce_disk,
     "awsElasticBlockStore": check_aws_disk,
     "secret": _named("secretName"),
-    "nfs": _check_nfs,
+    "nfs": check_nfs,
     "iscsi": _requires("targetPortal", "iqn"),
     "glusterfs": _requires("endpoints", "path"),
     "flocker": check_flocker,

@@ -1,0 +1,98 @@
+"""Validation of kinds that this house stores for others: their names, their fields, and what may not change.
+
+What Kubernetes writes in code for each of them is here a table. Called through `validation.KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kubeqos.model import names, schema
+from kubeqos.model.kinds import BY_VERSION
+from kubeqos.rules.validation.common import Errors, Raw, check_immutable
+from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
+from kubeqos.rules.validation.stored.walk import check_fields, check_status
+
+Create = Callable[[Errors, Raw], None]
+Update = Callable[[Errors, Raw, Raw], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRules:
+    """How a kind is judged beside its fields."""
+
+    name: names.NameRule = names.dns_subdomain
+    immutable: tuple[str, ...] = ()
+
+
+def _bundle_name(name: str) -> names.Complaints:
+    """A signer's bundle begins with the signer's name, whose slash is a colon there."""
+    return names.dns_subdomain(name.replace(":", "."))
+
+
+RULES: dict[tuple[str, str, str], StoredRules] = {
+    ("storage.k8s.io", "v1", "StorageClass"): StoredRules(
+        immutable=("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
+    ),
+    ("storage.k8s.io", "v1", "CSINode"): StoredRules(),
+    ("storage.k8s.io", "v1", "CSIDriver"): StoredRules(immutable=("spec.attachRequired", "spec.volumeLifecycleModes")),
+    ("storage.k8s.io", "v1", "CSIStorageCapacity"): StoredRules(immutable=("nodeTopology", "storageClassName")),
+    ("storage.k8s.io", "v1", "VolumeAttachment"): StoredRules(immutable=("spec",)),
+    ("storage.k8s.io", "v1", "VolumeAttributesClass"): StoredRules(immutable=("driverName", "parameters")),
+    ("", "v1", "PersistentVolume"): StoredRules(immutable=("spec.volumeMode",)),
+    ("", "v1", "Endpoints"): StoredRules(),
+    ("discovery.k8s.io", "v1", "EndpointSlice"): StoredRules(immutable=("addressType",)),
+    ("resource.k8s.io", "v1", "ResourceClaim"): StoredRules(immutable=("spec",)),
+    ("resource.k8s.io", "v1", "ResourceClaimTemplate"): StoredRules(immutable=("spec",)),
+    ("resource.k8s.io", "v1", "ResourceSlice"): StoredRules(immutable=("spec.driver", "spec.nodeName")),
+    ("resource.k8s.io", "v1", "DeviceClass"): StoredRules(),
+    ("resource.k8s.io", "v1", "DeviceTaintRule"): StoredRules(),
+    ("node.k8s.io", "v1", "RuntimeClass"): StoredRules(immutable=("handler",)),
+    ("networking.k8s.io", "v1", "NetworkPolicy"): StoredRules(),
+    ("networking.k8s.io", "v1", "Ingress"): StoredRules(),
+    ("networking.k8s.io", "v1", "IngressClass"): StoredRules(immutable=("spec.controller",)),
+    ("networking.k8s.io", "v1", "IPAddress"): StoredRules(names.ip_address, immutable=("spec.parentRef",)),
+    ("networking.k8s.io", "v1", "ServiceCIDR"): StoredRules(),
+    ("autoscaling", "v2", "HorizontalPodAutoscaler"): StoredRules(),
+    ("certificates.k8s.io", "v1", "CertificateSigningRequest"): StoredRules(immutable=("spec",)),
+    ("certificates.k8s.io", "v1", "ClusterTrustBundle"): StoredRules(_bundle_name, immutable=("spec.signerName",)),
+    ("certificates.k8s.io", "v1", "PodCertificateRequest"): StoredRules(immutable=("spec",)),
+    ("apps", "v1", "ControllerRevision"): StoredRules(immutable=("data",)),
+    ("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration"): StoredRules(),
+    ("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration"): StoredRules(),
+    ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy"): StoredRules(),
+    ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding"): StoredRules(),
+    ("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicy"): StoredRules(),
+    ("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding"): StoredRules(),
+    ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema"): StoredRules(),
+    ("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfiguration"): StoredRules(),
+    ("storagemigration.k8s.io", "v1", "StorageVersionMigration"): StoredRules(immutable=("spec.resource",)),
+}
+
+
+def checks_of(key: tuple[str, str, str]) -> tuple[Create, Update, Update]:
+    """What judges an object of such a kind, a change of one, and a change of its status."""
+    rules, resource = RULES[key], BY_VERSION[key]
+
+    def create(out: Errors, raw: Raw) -> None:
+        check_meta(out, meta_of(raw), rules.name, namespaced=resource.namespaced)
+        check_fields(out, raw, schema.kind(*key))
+
+    def change(out: Errors, raw: Raw, old: Raw) -> None:
+        for path in rules.immutable:
+            check_immutable(out, path, _at(raw, path), _at(old, path))
+
+    def status(out: Errors, raw: Raw, old: Raw) -> None:
+        check_meta_update(out, meta_of(raw), meta_of(old))
+        check_status(out, raw, schema.kind(*key))
+
+    return create, change, status
+
+
+def _at(raw: Raw, path: str) -> Any:
+    found: Any = raw
+    for step in path.split("."):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,259 @@
+"""Full objects of kinds, most of them stored for others, and what can be wrong with each: for `test_same_kinds`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from kubeqos.model.kinds import resource_of
+from tests.apiserver.examples import signing_request
+from tests.stock.autoscalers import METRICS
+
+Raw = dict[str, Any]
+Step = str | int
+
+LABELS = {"app": "x"}
+SELECTOR = {"matchLabels": LABELS, "matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}
+TEMPLATE = {"metadata": {"labels": {"app": "x", "k": "v"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+ONCE = {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
+STORAGE = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "x"}
+POLICY = {"type": "Pods", "value": 4, "periodSeconds": 15}
+SCALING = {"stabilizationWindowSeconds": 30, "selectPolicy": "Max", "tolerance": "0.1", "policies": [POLICY]}
+TERM = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+BACKEND = {"service": {"name": "x", "port": {"number": 80}}}
+PEER = [
+    {"podSelector": SELECTOR, "namespaceSelector": {}},
+    {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
+]
+PORTS = [{"protocol": "TCP", "port": 80, "endPort": 90}, {"port": "http"}]
+RULES = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "*"}]
+HOOK = {
+    "name": "hook.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
+    "clientConfig": {"service": {"name": "x", "namespace": "default", "path": "/p", "port": 443}},
+    "failurePolicy": "Fail", "matchPolicy": "Exact", "rules": RULES, "namespaceSelector": SELECTOR,
+    "objectSelector": SELECTOR,
+}  # fmt: skip
+REQUEST = {"name": "gpu", "exactly": {"deviceClassName": "x", "allocationMode": "ExactCount", "count": 2}}
+DEVICES = {"devices": {"requests": [REQUEST], "constraints": [{"requests": ["gpu"], "matchAttribute": "x.example/n"}]}}
+FLOW_RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "namespaces": ["*"]}
+SUBJECTS = [{"kind": "User", "user": {"name": "x"}},
+            {"kind": "ServiceAccount", "serviceAccount": {"name": "x", "namespace": "n"}}]  # fmt: skip
+
+SAMPLES: list[tuple[str, str, Raw]] = [
+    ("autoscaling/v2", "HorizontalPodAutoscaler", {"spec": {
+        "scaleTargetRef": TARGET, "minReplicas": 2, "maxReplicas": 5, "metrics": METRICS,
+        "behavior": {"scaleUp": SCALING, "scaleDown": SCALING}}}),
+    ("autoscaling/v1", "HorizontalPodAutoscaler", {"spec": {
+        "scaleTargetRef": TARGET, "minReplicas": 2, "maxReplicas": 5, "targetCPUUtilizationPercentage": 50}}),
+    ("networking.k8s.io/v1", "NetworkPolicy", {"spec": {
+        "podSelector": SELECTOR, "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": PEER, "ports": PORTS}], "egress": [{"to": PEER, "ports": PORTS}]}}),
+    ("networking.k8s.io/v1", "Ingress", {"spec": {
+        "ingressClassName": "x", "defaultBackend": BACKEND, "tls": [{"hosts": ["a.example"], "secretName": "x"}],
+        "rules": [{"host": "a.example", "http": {"paths": [
+            {"path": "/a", "pathType": "Prefix", "backend": BACKEND},
+            {"path": "/b", "pathType": "Exact", "backend": {"service": {"name": "x", "port": {"name": "http"}}}},
+            {"path": "/c", "pathType": "Exact", "backend": {
+                "resource": {"apiGroup": "x.example", "kind": "Bucket", "name": "x"}}}]}}]}}),
+    ("networking.k8s.io/v1", "IngressClass", {"spec": {
+        "controller": "x.example/ingress", "parameters": {
+            "apiGroup": "x.example", "kind": "Thing", "name": "x", "scope": "Namespace", "namespace": "n"}}}),
+    ("networking.k8s.io/v1", "IPAddress", {"metadata": {"name": "192.0.2.1"}, "spec": {
+        "parentRef": {"group": "x.example", "resource": "services", "namespace": "default", "name": "x"}}}),
+    ("networking.k8s.io/v1", "ServiceCIDR", {"spec": {"cidrs": ["10.96.0.0/16"]}}),
+    ("policy/v1", "PodDisruptionBudget", {"spec": {
+        "minAvailable": 1, "selector": SELECTOR, "unhealthyPodEvictionPolicy": "AlwaysAllow"}}),
+    ("v1", "PersistentVolume", {"spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/x", "type": ""},
+        "persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem", "storageClassName": "x",
+        "mountOptions": ["ro"], "nodeAffinity": {"required": {"nodeSelectorTerms": [TERM]}},
+        "claimRef": {"namespace": "default", "name": "x"}}}),
+    ("v1", "PersistentVolume", {"spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "local": {"path": "/x"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [TERM]}}}}),
+    ("v1", "PersistentVolume", {"spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "nfs": {"server": "s", "path": "/x"}}}),
+    ("v1", "PersistentVolume", {"spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"],
+        "csi": {"driver": "x.example", "volumeHandle": "1", "fsType": "ext4",
+                "nodeStageSecretRef": {"name": "x", "namespace": "n"}}}}),
+    ("v1", "PersistentVolumeClaim", {"spec": {
+        **STORAGE, "storageClassName": "x", "volumeMode": "Filesystem", "selector": SELECTOR, "volumeName": "x",
+        "dataSource": {"apiGroup": "x.example", "kind": "Snapshot", "name": "x"}}}),
+    ("storage.k8s.io/v1", "StorageClass", {
+        "provisioner": "x.example/p", "parameters": {"a": "b"}, "reclaimPolicy": "Delete", "mountOptions": ["ro"],
+        "volumeBindingMode": "Immediate", "allowVolumeExpansion": True,
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]}),
+    ("storage.k8s.io/v1", "CSIDriver", {"metadata": {"name": "x.example"}, "spec": {
+        "attachRequired": True, "podInfoOnMount": True, "fsGroupPolicy": "File", "storageCapacity": True,
+        "volumeLifecycleModes": ["Persistent"], "requiresRepublish": True, "nodeAllocatableUpdatePeriodSeconds": 60,
+        "tokenRequests": [{"audience": "x", "expirationSeconds": 3600}]}}),
+    ("storage.k8s.io/v1", "CSINode", {"spec": {"drivers": [
+        {"name": "x.example", "nodeID": "n", "topologyKeys": ["x.example/zone"], "allocatable": {"count": 3}}]}}),
+    ("storage.k8s.io/v1", "CSIStorageCapacity", {
+        "storageClassName": "x", "capacity": "1Gi", "maximumVolumeSize": "1Gi", "nodeTopology": SELECTOR}),
+    ("storage.k8s.io/v1", "VolumeAttachment", {"spec": {
+        "attacher": "x.example", "nodeName": "n", "source": {"persistentVolumeName": "x"}}}),
+    ("storage.k8s.io/v1", "VolumeAttributesClass", {"driverName": "x.example", "parameters": {"iops": "1"}}),
+    ("node.k8s.io/v1", "RuntimeClass", {
+        "handler": "kata", "overhead": {"podFixed": {"cpu": "100m"}},
+        "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [
+            {"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute", "tolerationSeconds": 5}]}}),
+    ("discovery.k8s.io/v1", "EndpointSlice", {
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 80, "protocol": "TCP", "appProtocol": "http"}],
+        "endpoints": [{"addresses": ["192.0.2.1"], "conditions": {"ready": True}, "hostname": "h", "nodeName": "n",
+                       "zone": "z", "hints": {"forZones": [{"name": "z"}]},
+                       "targetRef": {"kind": "Pod", "name": "x"}}]}),
+    ("v1", "Endpoints", {"subsets": [{
+        "addresses": [{"ip": "192.0.2.1", "hostname": "h", "nodeName": "n"}],
+        "notReadyAddresses": [{"ip": "192.0.2.2"}],
+        "ports": [{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "s", "port": 81}]}]}),
+    ("v1", "Service", {"spec": {
+        "type": "NodePort", "selector": LABELS, "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10}}, "externalIPs": ["192.0.2.1"],
+        "externalTrafficPolicy": "Local", "internalTrafficPolicy": "Local", "ipFamilyPolicy": "SingleStack",
+        "ports": [{"name": "http", "port": 80, "targetPort": "http", "protocol": "TCP", "appProtocol": "http"}]}}),
+    ("v1", "Service", {"spec": {
+        "type": "LoadBalancer", "selector": LABELS, "loadBalancerSourceRanges": ["10.0.0.0/8"],
+        "loadBalancerClass": "x.example/lb", "allocateLoadBalancerNodePorts": True,
+        "trafficDistribution": "PreferClose", "ports": [{"port": 80, "targetPort": 8080}]}}),
+    ("apps/v1", "Deployment", {"spec": {
+        "replicas": 1, "selector": SELECTOR, "template": TEMPLATE, "minReadySeconds": 1, "revisionHistoryLimit": 2,
+        "progressDeadlineSeconds": 9, "strategy": {
+            "type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": "25%"}}}}),
+    ("apps/v1", "ReplicaSet", {"spec": {
+        "replicas": 1, "selector": SELECTOR, "template": TEMPLATE, "minReadySeconds": 1}}),
+    ("v1", "ReplicationController", {"spec": {
+        "replicas": 1, "selector": LABELS, "template": TEMPLATE, "minReadySeconds": 1}}),
+    ("apps/v1", "DaemonSet", {"spec": {
+        "selector": SELECTOR, "template": TEMPLATE, "minReadySeconds": 1, "revisionHistoryLimit": 2,
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}}}),
+    ("apps/v1", "StatefulSet", {"spec": {
+        "replicas": 1, "selector": SELECTOR, "template": TEMPLATE, "serviceName": "x", "minReadySeconds": 1,
+        "revisionHistoryLimit": 2, "podManagementPolicy": "Parallel", "ordinals": {"start": 1},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": STORAGE}],
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Delete"},
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1, "maxUnavailable": 1}}}}),
+    ("apps/v1", "ControllerRevision", {"revision": 1, "data": {"spec": {}}}),
+    ("batch/v1", "Job", {"spec": {
+        "template": ONCE, "parallelism": 2, "completions": 3, "completionMode": "Indexed", "backoffLimit": 2,
+        "backoffLimitPerIndex": 1, "maxFailedIndexes": 1, "activeDeadlineSeconds": 9, "ttlSecondsAfterFinished": 9,
+        "podReplacementPolicy": "Failed", "suspend": False, "managedBy": "x.example/y",
+        "successPolicy": {"rules": [{"succeededIndexes": "0-1", "succeededCount": 1}]},
+        "podFailurePolicy": {"rules": [
+            {"action": "FailJob", "onExitCodes": {"containerName": "c", "operator": "In", "values": [1, 2]}},
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}}}),
+    ("batch/v1", "CronJob", {"spec": {
+        "schedule": "*/5 * * * *", "timeZone": "Europe/Berlin", "concurrencyPolicy": "Forbid",
+        "startingDeadlineSeconds": 9, "successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 1,
+        "jobTemplate": {"spec": {"template": ONCE, "backoffLimit": 2}}}}),
+    ("certificates.k8s.io/v1", "CertificateSigningRequest", {"spec": {
+        "request": signing_request(), "signerName": "x.example/signer", "usages": ["client auth"],
+        "expirationSeconds": 3600}}),
+    ("coordination.k8s.io/v1", "Lease", {"spec": {
+        "holderIdentity": "x", "leaseDurationSeconds": 10, "leaseTransitions": 1, "strategy": "OldestEmulationVersion",
+        "acquireTime": "2026-01-02T03:04:05.000000Z", "renewTime": "2026-01-02T03:04:05.000000Z"}}),
+    ("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", {"webhooks": [HOOK]}),
+    ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", {"webhooks": [
+        {**HOOK, "clientConfig": {"url": "https://x.example/p"}, "reinvocationPolicy": "Never"}]}),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", {"spec": {
+        "matchConstraints": {"resourceRules": RULES, "matchPolicy": "Exact"}, "failurePolicy": "Fail",
+        "validations": [{"expression": "true", "message": "m", "reason": "Invalid"}]}}),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", {"spec": {
+        "policyName": "x", "validationActions": ["Deny"], "matchResources": {"resourceRules": RULES}}}),
+    ("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", {"spec": {
+        "priorityLevelConfiguration": {"name": "x"}, "matchingPrecedence": 100,
+        "distinguisherMethod": {"type": "ByUser"},
+        "rules": [{"subjects": SUBJECTS, "resourceRules": [FLOW_RULE],
+                   "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]}]}}),
+    ("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration", {"spec": {
+        "type": "Limited", "limited": {"nominalConcurrencyShares": 5, "lendablePercent": 50, "limitResponse": {
+            "type": "Queue", "queuing": {"queues": 8, "handSize": 2, "queueLengthLimit": 5}}}}}),
+    ("resource.k8s.io/v1", "ResourceClaim", {"spec": DEVICES}),
+    ("resource.k8s.io/v1", "ResourceClaimTemplate", {"spec": {"spec": DEVICES}}),
+    ("resource.k8s.io/v1", "DeviceClass", {"spec": {"selectors": [{"cel": {"expression": "true"}}]}}),
+    ("resource.k8s.io/v1", "ResourceSlice", {"spec": {
+        "driver": "x.example", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d", "attributes": {"a": {"string": "b"}}, "capacity": {"m": {"value": "1Gi"}}}]}}),
+    ("apiextensions.k8s.io/v1", "CustomResourceDefinition", {"metadata": {"name": "things.x.example"}, "spec": {
+        "group": "x.example", "scope": "Namespaced", "names": {
+            "plural": "things", "singular": "thing", "kind": "Thing", "shortNames": ["th"], "categories": ["all"]},
+        "conversion": {"strategy": "None"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "subresources": {
+            "status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}},
+            "additionalPrinterColumns": [{"name": "N", "type": "integer", "jsonPath": ".spec.n"}],
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                "spec": {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0}}},
+                "status": {"type": "object", "properties": {"n": {"type": "integer"}}}}}}}]}}),
+    ("rbac.authorization.k8s.io/v1", "Role", {"rules": [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": ["x"]}]}),
+    ("rbac.authorization.k8s.io/v1", "RoleBinding", {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "x"},
+        "subjects": [{"kind": "ServiceAccount", "name": "x", "namespace": "n"},
+                     {"kind": "User", "name": "x", "apiGroup": "rbac.authorization.k8s.io"}]}),
+    ("scheduling.k8s.io/v1", "PriorityClass", {"value": 5, "preemptionPolicy": "Never", "description": "x"}),
+]  # fmt: skip
+
+
+def collection(api_version: str, kind: str) -> str:
+    """The path of a kind's objects: in the namespace `default`, where there are namespaces."""
+    resource = resource_of(api_version, kind)
+    assert resource is not None
+    group = f"/apis/{api_version}" if resource.group else f"/api/{api_version}"
+    return f"{group}{'/namespaces/default' if resource.namespaced else ''}/{resource.plural}"
+
+
+def wrongs(value: Any) -> list[Any]:
+    """What somebody may have written instead of a value: nothing, too little, too much, or the wrong word."""
+    match value:
+        case bool():
+            return []
+        case str():
+            return ["", "Bad_ Value!", "x" * 300]
+        case int():
+            return [-1, 0, 2_000_000_000]
+        case list():
+            return [[], [*value, *value[:1]]]
+        case _:
+            return [{}]
+
+
+GONE = object()
+
+
+def variants(obj: Raw) -> Iterator[tuple[str, Raw]]:
+    """An object with one thing wrong at a time, and what that is."""
+    for steps, value in _below(obj, ()):
+        for instead in [GONE, *wrongs(value)]:
+            if instead != value:
+                yield _told(steps, instead), _changed(obj, steps, instead)
+
+
+def _below(value: Any, steps: tuple[Step, ...]) -> Iterator[tuple[tuple[Step, ...], Any]]:
+    if steps:
+        yield steps, value
+    if steps == ("metadata",):
+        return
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        if key not in ("apiVersion", "kind") or steps:
+            yield from _below(inner, (*steps, key))
+
+
+def _changed(obj: Raw, steps: tuple[Step, ...], instead: Any) -> Raw:
+    made = json.loads(json.dumps(obj))  # parts that samples share become two
+    holder: Any = made
+    for step in steps[:-1]:
+        holder = holder[step]
+    if instead is GONE:
+        del holder[steps[-1]]
+    else:
+        holder[steps[-1]] = instead
+    return made
+
+
+def _told(steps: tuple[Step, ...], instead: Any) -> str:
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return f"{path[1:]} " + ("is missing" if instead is GONE else f"= {str(instead)[:40]!r}")

@@ -1,4 +1,4 @@
-"""Replicas, deployments, quota audit, claims from templates, garbage collection, node and namespace lifecycle.
+"""Workloads, jobs, endpoints, volumes, quota audit, claims, garbage collection, node and namespace lifecycle.
 
 Each controller is two things: a pure function from the objects as they are to the `actions` that bring them closer to
 what they should be, each with its reason; and a thin loop that calls it whenever something may have changed and

@@ -1,6 +1,6 @@
 """Runs a node agent with everything around it: housekeeping under pressure, plugins, the Pod Resources API, HTTPS.
 
-`AgentView` shows the agent as `housekeeping.Household`; `running_node` makes an agent of its parts and runs the rest
+`AgentView` shows the agent to `pressure.housekeeping`; `running_node` makes an agent of its parts and runs the rest
 around it until a block ends. Called by `kubeqos node` and `kubeqos up`.
 """
 

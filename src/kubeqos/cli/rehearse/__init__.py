@@ -1,4 +1,5 @@
-"""Commands that need no cluster: classify, check, simulate.
+"""Commands that say what would happen: classify, check, convert, simulate, autoscale.
 
-Called by `cli.main`. They ask `rules`, `placement` and `simulation` what would happen, and never open a connection.
+Called by `cli.main`. They ask `rules`, `placement` and `simulation`, which need no cluster; where no file is given,
+some read the objects of one. Nothing is written to it.
 """

@@ -4,7 +4,7 @@ A provider advertises one or more QoS-class resources (KEP-3008) and puts pods o
 built-in ones are made from `classes.yaml`; a vendor adds one as a Python entry point (group
 `kubeqos.class_providers`) or out of process over gRPC (`classprovider.proto`).
 
-`protocol` is what a vendor implements. In the built-in providers three steps are kept apart: parse (`document`,
-`config`), resolve to a plan of writes (pure), and write (`host`, `rdt.files`). The relay calls them; nothing here
-knows about CRI messages.
+`protocol` is what a vendor implements. In the built-in providers three steps are kept apart: parse (`config`,
+`reading`), resolve to a plan of writes (pure), and write (`cri.enforcing.host`, `rdt.files`). The relay and the agent
+of a stock node call them; nothing here knows about CRI messages.
 """

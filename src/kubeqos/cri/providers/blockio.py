@@ -1,7 +1,7 @@
 """Block I/O classes: devices by glob, weights and throttles, as cgroup v1 or v2 files (goresctrl's configuration).
 
 Parse → resolve globs to device numbers → render writes. Globs are resolved through a function, so all of this is pure;
-`host.Host.block_devices` is the real one. Globs are resolved again at each assignment, so a hot-plugged disk is seen.
+`enforcing.host` has the real one. Globs are resolved again at each assignment, so a hot-plugged disk is seen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What enforcing a class does to a running subject, as values. Pure.
 
 The resolve step of each built-in provider ends here: a tuple of effects that a test can compare and a dry run can
-print. `host.Host` performs them.
+print. `cri.enforcing.host` performs them.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ A plugin is any object with a `resource` name and the methods that it needs; all
         def save(self): ... / restore(self, state)   # JSON state, kept in the state file; restore alone is given
                                                      # pod → container → resource → Allocation
 
+        def on_change(self, save): ...       # once; call `save` when the state changes without a call of the manager
+
     serve(Bandwidth(), registry="/var/lib/kubeqos/plugins_registry")
 
 What a plugin leaves out has a sensible default: without `allocations` the SDK remembers what `allocate` gave.

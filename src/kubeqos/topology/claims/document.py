@@ -2,6 +2,8 @@
 
 Claim parameters are written by hand into ConfigMaps (KEP-3675's own example lacks a comma). `read` answers a tree
 of `Located` values or a `Problem` with line, column and caret. Pure; called by `topology.claims.parameters`.
+
+Not `kubeqos.document`, which reads YAML: to YAML a missing comma or a curly quote is no mistake but another value.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.checkpoint import Checkpoint, canonical
+from kubeqos.checkpoint import Checkpoint
+from kubeqos.codec import encode_json_sorted
 from kubeqos.errors import StateError
 
 
@@ -28,7 +29,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
 
 def test_a_state_that_is_text_already_is_saved_as_it_was_when_it_became_text(tmp_path: Path) -> None:
     state = {"pods": {"b": 1, "a": 2}}
-    text = canonical(state)
+    text = encode_json_sorted(state)
     state["pods"]["a"] = 3
     checkpoint(tmp_path).save_text(text)
     loaded = checkpoint(tmp_path).load()

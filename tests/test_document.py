@@ -8,7 +8,7 @@ import pytest
 
 from kubeqos.document import Doc, check_kind, parse_document, read_document, suggest
 from kubeqos.errors import ConfigurationError, InputError, KubeqosError
-from kubeqos.model.reading import amount, cpu_set, resource_list, seconds
+from kubeqos.model.reading import amount, cpu_set, quantity, seconds
 from kubeqos.scheduler import config as scheduler_config
 
 
@@ -79,7 +79,7 @@ def test_good_values_are_read() -> None:
     doc = parse_document("a: 1m30s\nb: 0-2,5\nc: {cpu: 500m}\nd: [1, {x: on}]\ne: 0", "f").items()
     assert seconds(doc["a"]) == 90 and seconds(doc["e"]) == 0
     assert str(cpu_set(doc["b"])) == "0-2,5"
-    assert resource_list(doc["c"])["cpu"].milli() == 500
+    assert quantity(doc["c"].items()["cpu"]).milli() == 500
     assert doc["d"].plain() == [1, {"x": True}]
 
 

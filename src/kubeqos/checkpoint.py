@@ -54,10 +54,10 @@ class Checkpoint:
 
     def save(self, data: Any) -> None:
         """Replace the stored state; when this returns, the new state survives a power cut (with `sync`)."""
-        self.save_text(canonical(data))
+        self.save_text(encode_json_sorted(data))
 
     def save_text(self, text: bytes) -> None:
-        """`save` for a state that is `canonical` text already: encoded once, and safe to hand to another thread."""
+        """`save` for a state that is text with sorted keys already: encoded once, and safe for another thread."""
         head = {"format": self.format, "version": self.version, "checksum": _digest(text)}
         envelope = b'%b,"data":%b}' % (encode_json(head)[:-1], text)
         temporary = self.path.with_name(self.path.name + ".new")
@@ -116,14 +116,9 @@ class Checkpoint:
         return target.name
 
 
-def canonical(data: Any) -> bytes:
-    """The one text of a state, whatever the order of its keys."""
-    return encode_json_sorted(data)
-
-
 def checksum(data: Any) -> str:
     """Digest of the content, independent of key order and of the language that wrote it."""
-    return _digest(canonical(data))
+    return _digest(encode_json_sorted(data))
 
 
 def _digest(text: bytes) -> str:

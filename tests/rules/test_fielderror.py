@@ -41,10 +41,10 @@ def test_one_error_stands_alone_and_several_are_joined():
     assert [cause["field"] for cause in two.details["causes"]] == ["a", "b"]
 
 
-def test_the_status_leaves_out_what_is_empty():
-    status = fe.Invalid("Pod", "", "", [fe.required("metadata.name", "name or generateName is required")]).status()
-    assert status["code"] == 422
-    assert status["details"] == {
+def test_the_details_leave_out_what_is_empty():
+    refusal = fe.Invalid("Pod", "", "", [fe.required("metadata.name", "name or generateName is required")])
+    assert refusal.code == 422
+    assert refusal.details == {
         "kind": "Pod",
         "causes": [
             {

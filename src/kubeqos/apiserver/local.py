@@ -14,20 +14,20 @@ from kubeqos.client import Answer, ApiError, Call, Unreachable
 from kubeqos.web.identity import MASTERS, Identity
 from kubeqos.web.messages import JSON
 
+AGENT = "kubeqos"
 LOCAL = Identity.authenticated("system:kubeqos", [MASTERS])
 
 
 class LocalTransport:
     """Carries calls straight to an application."""
 
-    def __init__(self, application: Application, identity: Identity, agent: str = "kubeqos") -> None:
+    def __init__(self, application: Application, identity: Identity) -> None:
         self._application = application
         self._identity = identity
-        self._agent = agent
 
     def _request(self, call: Call) -> Request:
         query = {name: [value] for name, value in call.query.items()}
-        return Request(call.method, call.path, query, JSON, call.content_type, call.body, self._agent, self._identity)
+        return Request(call.method, call.path, query, JSON, call.content_type, call.body, AGENT, self._identity)
 
     async def send(self, call: Call) -> Answer:
         _, response = await self._application.answer(self._request(call))

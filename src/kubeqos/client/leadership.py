@@ -73,15 +73,11 @@ def taken(lease: JsonObject, identity: str, terms: Terms, now: float) -> JsonObj
 class Leadership:
     """One replica's part in the election over a Lease."""
 
-    def __init__(
-        self, api: Api, name: str, namespace: str, identity: str, terms: Terms | None = None,
-        now: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    def __init__(self, api: Api, name: str, namespace: str, identity: str, terms: Terms | None = None) -> None:
         self._api = api
         self._name, self._namespace = name, namespace
         self._identity = identity
         self._terms = terms or Terms()
-        self._now = now
         self._seen = Seen()
         self.leads = False
 
@@ -133,12 +129,12 @@ class Leadership:
         try:
             lease = await self._read()
             if lease is None:
-                await self._api.create(LEASES, taken(self._empty(), self._identity, self._terms, self._now()))
+                await self._api.create(LEASES, taken(self._empty(), self._identity, self._terms, time.time()))
                 return True
             self._seen = observed(self._seen, lease, time.monotonic())
             if not is_free(self._seen, lease, self._identity, time.monotonic()):
                 return False
-            await self._api.update(LEASES, taken(lease, self._identity, self._terms, self._now()))
+            await self._api.update(LEASES, taken(lease, self._identity, self._terms, time.time()))
         except ApiError as error:
             if not (error.conflict or error.already_exists):
                 log.warning("the lease cannot be written", lease=f"{self._namespace}/{self._name}", error=error.what)
@@ -154,7 +150,7 @@ class Leadership:
             lease = await self._read()
             if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self._identity:
                 spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
-                await self._api.update(LEASES, {**lease, "spec": {**spec, "renewTime": micro_timestamp(self._now())}})
+                await self._api.update(LEASES, {**lease, "spec": {**spec, "renewTime": micro_timestamp(time.time())}})
         except (ApiError, Unreachable) as error:
             log.info("the lease was not given back; it runs out", error=error.what)
 

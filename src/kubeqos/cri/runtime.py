@@ -240,10 +240,8 @@ class Runtime(abc.ABC):
     async def pod_sandbox_stats(self, sandbox_id: str) -> cri.PodSandboxStats:
         return (await self.call(POD_SANDBOX_STATS, cri.PodSandboxStatsRequest(pod_sandbox_id=sandbox_id))).stats
 
-    async def list_pod_sandbox_stats(
-        self, matching: cri.PodSandboxStatsFilter | None = None
-    ) -> Sequence[cri.PodSandboxStats]:
-        return (await self.call(LIST_POD_SANDBOX_STATS, cri.ListPodSandboxStatsRequest(filter=matching))).stats
+    async def list_pod_sandbox_stats(self) -> Sequence[cri.PodSandboxStats]:
+        return (await self.call(LIST_POD_SANDBOX_STATS, cri.ListPodSandboxStatsRequest())).stats
 
     async def image_status(self, image: str) -> cri.Image | None:
         """The image, or None when the runtime does not have it."""

@@ -114,8 +114,8 @@ class Quantity:
         return Quantity.from_int(amount, Format.BINARY_SI)
 
     @staticmethod
-    def from_milli(value: int, format: Format = Format.DECIMAL_SI) -> Quantity:
-        return Quantity(value, _MILLI, format)
+    def from_milli(value: int) -> Quantity:
+        return Quantity(value, _MILLI, Format.DECIMAL_SI)
 
     @staticmethod
     def from_nanos(value: int, format: Format = Format.DECIMAL_SI) -> Quantity:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from kubeqos.document import Doc
 from kubeqos.errors import InputError
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.model.objects import ResourceList
 from kubeqos.model.quantity import Quantity
 from kubeqos.model.timestamps import parse_duration
 
@@ -28,11 +27,6 @@ def quantity(doc: Doc) -> Quantity:
 def amount(doc: Doc) -> int:
     """A quantity of bytes or operations as a whole number."""
     return quantity(doc).value()
-
-
-def resource_list(doc: Doc) -> ResourceList:
-    """Quantities by resource name."""
-    return {name: quantity(child) for name, child in doc.items().items()}
 
 
 def cpu_set(doc: Doc) -> CpuSet:

@@ -330,7 +330,6 @@ async def keep_registered(
     install: Callable[[grpc.aio.Server], None],
     on_status: StatusSink,
     *,
-    check_seconds: float = SCAN_SECONDS,
     ready: asyncio.Event | None = None,
 ) -> None:
     """Serve until cancelled, and listen anew whenever the socket was removed or taken, as a node's restart may do."""
@@ -340,7 +339,7 @@ async def keep_registered(
             if ready is not None:
                 ready.set()
             while stamp(socket) == mine:  # noqa: ASYNC110 - another process removes it
-                await asyncio.sleep(check_seconds)
+                await asyncio.sleep(SCAN_SECONDS)
             if stamp(socket) is not None:
                 raise RemoteError(f"another plugin has taken {socket}", remedy="run one plugin for each socket name")
         log.info("the socket was removed, listening again", socket=str(socket))

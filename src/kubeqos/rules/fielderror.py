@@ -23,7 +23,6 @@ class ErrorType(enum.Enum):
 
     REQUIRED = ("FieldValueRequired", "Required value")
     INVALID = ("FieldValueInvalid", "Invalid value")
-    TYPE_INVALID = ("FieldValueTypeInvalid", "Invalid value")
     NOT_SUPPORTED = ("FieldValueNotSupported", "Unsupported value")
     NOT_FOUND = ("FieldValueNotFound", "Not found")
     DUPLICATE = ("FieldValueDuplicate", "Duplicate value")
@@ -195,16 +194,3 @@ class Invalid:
             told, _ = worth_telling(self.errors)
             details["causes"] = [error.cause() for error in told.values()]
         return details
-
-    def status(self) -> dict[str, Any]:
-        """The body of the answer."""
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "details": self.details,
-            "code": self.code,
-        }

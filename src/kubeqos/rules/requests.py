@@ -135,15 +135,3 @@ class RequestRefused:
     details: Mapping[str, Any] = field(default_factory=dict)
     because: tuple[str, ...] = ()
     """Every reason there is; the message gives as many as Kubernetes would."""
-
-    def status(self) -> Raw:
-        return {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "reason": self.reason,
-            "details": dict(self.details),
-            "code": self.code,
-        }

@@ -15,7 +15,7 @@ from kubeqos.placement.growth.groups import Waiting
 from kubeqos.placement.nodes import PlacedPod
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.preempt import NoPreemption, Preemptor
-from kubeqos.placement.score import DEFAULT_WEIGHTS, Weights
+from kubeqos.placement.score import DEFAULT_WEIGHTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Rehearsed:
         return bool(self.node)
 
 
-def rehearse_pods(cluster: Cluster, pods: Sequence[Waiting], weights: Weights = DEFAULT_WEIGHTS) -> list[Rehearsed]:
+def rehearse_pods(cluster: Cluster, pods: Sequence[Waiting]) -> list[Rehearsed]:
     """Decide for all pods; the answers come in the order of the pods given. The cluster itself is not touched."""
     trial = copy.deepcopy(cluster)
-    placer, preemptor = Placer(trial, weights), Preemptor(trial)
+    placer, preemptor = Placer(trial, DEFAULT_WEIGHTS), Preemptor(trial)
     answers: dict[str, Rehearsed] = {}
     for pod in sorted(pods, key=lambda each: -each.shape.priority):
         answers[pod.uid] = _decide(trial, pod, placer, preemptor)

@@ -119,12 +119,12 @@ async def tunnel(url: str, socket: Socket, tls: ssl.SSLContext | None = None) ->
         await until_one_ends(inward(), outward())
 
 
-def passing_on(url: str, protocol: str, tls: ssl.SSLContext | None = None) -> Response:
+def passing_on(url: str, protocol: str) -> Response:
     """The answer to a request for SPDY whose bytes another server understands: they are carried there and back."""
 
     async def takes_over(client: Connection) -> None:
         try:
-            async with upgraded(url, protocol, tls) as server:
+            async with upgraded(url, protocol) as server:
                 await until_one_ends(_copy(client[0], server[1]), _copy(server[0], client[1]))
         except UNREACHABLE as error:
             log.warning("cannot pass streams on: %s", error)

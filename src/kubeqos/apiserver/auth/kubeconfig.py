@@ -9,21 +9,21 @@ from kubeqos.codec import encode_yaml
 from kubeqos.web.authority import KeyPair
 from kubeqos.web.pki import ADMIN, write_private
 
+CLUSTER = "kubeqos"
 
-def write_kubeconfig(
-    path: Path, *, server: str, authority: bytes, client: KeyPair, user: str = ADMIN, cluster: str = "kubeqos"
-) -> None:
+
+def write_kubeconfig(path: Path, *, server: str, authority: bytes, client: KeyPair, user: str = ADMIN) -> None:
     """Mode 0600, because it carries a private key."""
-    context = f"{user}@{cluster}"
+    context = f"{user}@{CLUSTER}"
     credentials = {"client-certificate-data": base64_of(client.certificate), "client-key-data": base64_of(client.key)}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
-            {"name": cluster, "cluster": {"server": server, "certificate-authority-data": base64_of(authority)}}
+            {"name": CLUSTER, "cluster": {"server": server, "certificate-authority-data": base64_of(authority)}}
         ],
         "users": [{"name": user, "user": credentials}],
-        "contexts": [{"name": context, "context": {"cluster": cluster, "user": user, "namespace": "default"}}],
+        "contexts": [{"name": context, "context": {"cluster": CLUSTER, "user": user, "namespace": "default"}}],
         "current-context": context,
     }
     write_private(path, encode_yaml(config).encode())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from kubeqos.cli.extend.qrm import VERDICTS
-from kubeqos.cli.output import emit, output_option, table
+from kubeqos.cli.extend.judged import tell
+from kubeqos.cli.output import output_option
+
+if TYPE_CHECKING:
+    from kubeqos.plugins.examined import Check
 
 
 @click.group(name="provider")
@@ -43,18 +46,12 @@ def conformance(endpoint: str, config: str, form: str) -> None:
     import asyncio
 
     from kubeqos.codec import decode_json
-    from kubeqos.cri.providers.kit.conformance import Kit
 
     socket, given = Path(endpoint.removeprefix("unix://")), decode_json(config.encode())
+    tell(asyncio.run(_judged(socket, given)), form)
 
-    async def run() -> list[dict[str, object]]:
-        report = await Kit(socket, given).run()
-        return [{"check": c.name, "result": VERDICTS[c.passed], "detail": c.detail} for c in report]
 
-    rows = asyncio.run(run())
-    if form == "table":
-        click.echo(table(("check", "result", "detail"), [list(row.values()) for row in rows]))
-    else:
-        emit(rows, form)
-    if any(row["result"] == VERDICTS[False] for row in rows):
-        sys.exit(1)
+async def _judged(socket: Path, given: object) -> list[Check]:
+    from kubeqos.cri.providers.kit.conformance import Kit
+
+    return await Kit(socket, given).run()

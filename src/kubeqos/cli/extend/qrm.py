@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from kubeqos.cli.output import emit, output_option, table
+from kubeqos.cli.extend.judged import tell
+from kubeqos.cli.output import output_option
 from kubeqos.model.hardware.loading import load_machine
 
-VERDICTS = {True: "ok", False: "FAILED", None: "n/a"}
+if TYPE_CHECKING:
+    from kubeqos.plugins.examined import Check
 
 
 @click.group(name="qrm")
@@ -62,16 +64,9 @@ def conformance(
     annotations = dict(pair.partition("=")[::2] for pair in annotation)
     socket = Path(endpoint.removeprefix("unix://"))
 
-    async def run() -> list[dict[str, object]]:
+    async def run() -> list[Check]:
         async with killable(shlex.split(words), socket) as program:
             kit = Kit(socket, quantity=quantity, role=role, annotations=annotations, machine=machine, program=program)
-            report = await kit.run()
-        return [{"check": c.name, "result": VERDICTS[c.passed], "detail": c.detail} for c in report]
+            return await kit.run()
 
-    rows = asyncio.run(run())
-    if form == "table":
-        click.echo(table(("check", "result", "detail"), [list(row.values()) for row in rows]))
-    else:
-        emit(rows, form)
-    if any(row["result"] == VERDICTS[False] for row in rows):
-        sys.exit(1)
+    tell(asyncio.run(run()), form)

@@ -25,7 +25,6 @@ LOST = frozenset(
 """Reasons of events about who had to leave, and for whom."""
 MOST_HAPPENINGS = 200
 MOST_PODS = 1000
-MOST_NAMED = 20
 COMMANDS = {
     "nodes": "kubeqos top nodes",
     "classes": "kubeqos classes -o wide",

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from kubeqos.checkpoint import Checkpoint, canonical
+from kubeqos.checkpoint import Checkpoint
+from kubeqos.codec import encode_json_sorted
 from kubeqos.plugins.managers import AdmittedPod
 
 FORMAT, VERSION = "kubeqos-node-ledger", 1
@@ -94,7 +95,7 @@ class FileLedger:
     ) -> None:
         pods = {uid: [one.namespace, one.name, one.resources, one.untold] for uid, one in entries.items()}
         # As text at once: what the managers gave us may change while the disk is busy.
-        text = canonical({"pods": pods, "managers": dict(managers), "reserved": sorted(reserved)})
+        text = encode_json_sorted({"pods": pods, "managers": dict(managers), "reserved": sorted(reserved)})
         if self._threaded:
             await asyncio.to_thread(self._file.save_text, text)
         else:

@@ -26,7 +26,6 @@ UID_LABEL, NAMESPACE_LABEL, NAME_LABEL = (f"io.kubernetes.pod.{part}" for part i
 BY_SANDBOX_FAILED = (Code.UNKNOWN, Code.INTERNAL, Code.NOT_FOUND)
 """containerd 1.6 answers nothing at all when the cgroup of one stopped sandbox is gone; its containers it can count."""
 WALK_SECONDS = 1.0
-_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)

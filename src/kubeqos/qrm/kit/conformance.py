@@ -7,14 +7,13 @@ them again; a plugin under test should not serve a node at the same time.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kubeqos.errors import RemoteError
 from kubeqos.model.annotations.wellknown import HELD_ANNOTATION
 from kubeqos.model.machine import Machine
+from kubeqos.plugins.examined import Check, NotApplicable, Step, checked
 from kubeqos.plugins.killable import Killable
 from kubeqos.plugins.managers import ContainerKey
 from kubeqos.plugins.registration import Plugin, ask_info
@@ -46,15 +45,6 @@ from kubeqos.topology.changes import Held
 
 CALL_SECONDS = 10.0
 KILLED = "gives the same after it was killed and started again"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One demand on a plugin: met, not met, or not applicable (`passed` None)."""
-
-    name: str
-    passed: bool | None
-    detail: str = ""
 
 
 class Kit:
@@ -95,7 +85,7 @@ class Kit:
             await self._channel.close(None)
         return self.report
 
-    def _steps(self) -> list[tuple[str, Callable[[], Awaitable[str | None]]]]:
+    def _steps(self) -> list[tuple[str, Step]]:
         return [
             ("GetResourcePluginOptions answers", self._options),
             ("GetTopologyHints gives hints or no preference", self._hints),
@@ -117,14 +107,8 @@ class Kit:
             *([(KILLED, self._killed)] if self.program is not None else []),
         ]
 
-    async def _check(self, name: str, step: Callable[[], Awaitable[str | None]]) -> bool:
-        try:
-            wrong = await step()
-            self.report.append(Check(name, wrong is None, wrong or ""))
-        except _NotApplicable as reason:
-            self.report.append(Check(name, None, str(reason)))
-        except PluginCallError as error:
-            self.report.append(Check(name, False, error.what))
+    async def _check(self, name: str, step: Step) -> bool:
+        self.report.append(await checked(name, step))
         return self.report[-1].passed is not False
 
     async def _call(self, method: str, request: Any) -> Any:
@@ -133,10 +117,7 @@ class Kit:
     # ---- Checks: None is good, a text says what is wrong
 
     async def _introduction(self) -> str | None:
-        try:
-            plugin = self._plugin = await ask_info(self.socket, self._channel)
-        except RemoteError as error:
-            return error.what
+        plugin = self._plugin = await ask_info(self.socket, self._channel)
         if plugin.type != PLUGIN_TYPE:
             return f"type is {plugin.type!r}, not {PLUGIN_TYPE}"
         if VERSION not in plugin.versions:
@@ -151,7 +132,7 @@ class Kit:
         request = self._request()
         hints = read_hints(request, self._question, await self._call("GetTopologyHints", request), self.machine)
         if hints == ():
-            raise _NotApplicable("the plugin says that no placement is possible for this request")
+            raise NotApplicable("the plugin says that no placement is possible for this request")
         return str(hints) if isinstance(hints, Nonsense) else None
 
     async def _allocate(self) -> str | None:
@@ -175,9 +156,9 @@ class Kit:
         given = await self._allocated()
         options = await self._call("GetResourcePluginOptions", pb.Empty())
         if not options.need_reconcile:
-            raise _NotApplicable("the plugin does not want to be reconciled")
+            raise NotApplicable("the plugin does not want to be reconciled")
         if not given:
-            raise _NotApplicable("the plugin gives this container nothing")
+            raise NotApplicable("the plugin gives this container nothing")
         held = (await self._report()).get(self._uid, {}).get("main", {})
         for name, one in given.items():
             if held.get(name) is None:
@@ -220,7 +201,7 @@ class Kit:
             try:
                 given[uid, name] = allocations_from_wire((await self._call("Allocate", request)).allocation_result)
             except PluginCallError as error:
-                raise _NotApplicable(f"no room for a second one: {error.what}") from error
+                raise NotApplicable(f"no room for a second one: {error.what}") from error
             for resource, one in given[uid, name].items():
                 if bad := check_allocation(resource, one, self.machine):
                     return str(bad)
@@ -261,7 +242,7 @@ class Kit:
     async def _pod_hints(self) -> str | None:
         answer = await self._optional("GetPodTopologyHints")
         if hints_from_wire(answer.resource_hints, self.resource) == ():
-            raise _NotApplicable("the plugin says that no placement is possible for this request")
+            raise NotApplicable("the plugin says that no placement is possible for this request")
         return None if answer.pod_uid in (self._uid, "") else f"the answer is for {answer.pod_uid}"
 
     async def _allocate_for_pod(self) -> str | None:
@@ -280,7 +261,7 @@ class Kit:
         given = allocations_from_wire((await self._optional("AllocateForPod")).allocation_result)
         options = await self._call("GetResourcePluginOptions", pb.Empty())
         if not options.need_reconcile or not given:
-            raise _NotApplicable("the plugin does not want to be reconciled, or gives the pod nothing")
+            raise NotApplicable("the plugin does not want to be reconciled, or gives the pod nothing")
         held = (await self._report()).get(self._uid, {}).get(WHOLE_POD, {})
         lost = [name for name, one in given.items() if name not in held or held[name].result != one.result]
         return f"under container {WHOLE_POD!r}: {lost[0]} is not what was allocated" if lost else None
@@ -301,7 +282,7 @@ class Kit:
             return await self._call(method, request)
         except PluginCallError as error:
             if is_unimplemented(error):
-                raise _NotApplicable("the plugin serves containers one by one") from error
+                raise NotApplicable("the plugin serves containers one by one") from error
             raise
 
     async def _remove_unknown(self) -> str | None:
@@ -356,7 +337,3 @@ class Kit:
             uid: {name: allocations_from_wire(given) for name, given in containers.container_resources.items()}
             for uid, containers in answer.pod_resources.items()
         }
-
-
-class _NotApplicable(Exception):
-    """A check that this plugin gives no occasion for."""

@@ -114,12 +114,12 @@ def check_pod(pod: PodView, claims: Mapping[str, ResolvedClaim | Unresolved]) ->
     return tuple(found)
 
 
-def check_config(data: Mapping[str, str], path: str = "data") -> tuple[FieldError, ...]:
+def check_config(data: Mapping[str, str]) -> tuple[FieldError, ...]:
     """What is wrong with the parameters in a ConfigMap's `data`."""
     if CONFIG_KEY not in data:
-        return (required(f"{path}[{CONFIG_KEY}]", "holds the parameters of a claim"),)
+        return (required(f"data[{CONFIG_KEY}]", "holds the parameters of a claim"),)
     found = parse(data[CONFIG_KEY])
-    return (invalid(f"{path}[{CONFIG_KEY}]", "", found.shown()),) if isinstance(found, Problem) else ()
+    return (invalid(f"data[{CONFIG_KEY}]", "", found.shown()),) if isinstance(found, Problem) else ()
 
 
 def _ask_by_policy(

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +22,13 @@ from kubeqos.cri.providers.edge import offer_problems
 from kubeqos.cri.providers.protocol import Advertisement, Level, Place, Subject
 from kubeqos.cri.providers.remote import CALL_SECONDS, METHODS, SERVICE, RemoteProvider
 from kubeqos.errors import RemoteError
+from kubeqos.plugins.examined import Check, NotApplicable, Step, checked
 
 SETTLE_SECONDS = 0.5
 """How long a stream has to stay open to be one."""
 AT_ONCE = 100
 _LONG = "x" * 1_000_000
 _NOWHERE = "no-such-class"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One demand on a provider: met, not met, or not applicable (`passed` None)."""
-
-    name: str
-    passed: bool | None
-    detail: str = ""
-
-
-Step = Callable[[], Awaitable[str | None]]
-"""None is good, a text says what is wrong."""
-
-
-class _NotApplicable(Exception):
-    """The provider has nothing that this could be tried on."""
 
 
 class Kit:
@@ -90,13 +74,7 @@ class Kit:
         ]
 
     async def _check(self, name: str, step: Step) -> bool:
-        try:
-            wrong = await step()
-            self.report.append(Check(name, wrong is None, wrong or ""))
-        except _NotApplicable as reason:
-            self.report.append(Check(name, None, str(reason)))
-        except RemoteError as error:
-            self.report.append(Check(name, False, error.what))
+        self.report.append(await checked(name, step))
         return self.report[-1].passed is not False
 
     # ---- what is on offer
@@ -152,7 +130,7 @@ class Kit:
     async def _moves(self) -> str | None:
         movable = [offer for offer in self.offers if offer.mutable]
         if not movable:
-            raise _NotApplicable("no resource of it can be changed while somebody runs")
+            raise NotApplicable("no resource of it can be changed while somebody runs")
         for offer in movable:
             subject, names = _subject(offer.level), [one.name for one in offer.classes]
             way = ["", names[0], names[-1], names[0], ""]

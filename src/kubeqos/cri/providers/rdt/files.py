@@ -174,8 +174,8 @@ def discover(root: Path, mbps_mode: bool | None = None) -> Capabilities:
     )
 
 
-def mount_options(root: Path, mounts: Path = Path("/proc/mounts")) -> frozenset[str]:
-    for line in mounts.read_text().splitlines():
+def mount_options(root: Path) -> frozenset[str]:
+    for line in Path("/proc/mounts").read_text().splitlines():
         fields = line.split()
         if len(fields) > 3 and fields[1] == str(root) and fields[2] == "resctrl":
             return frozenset(fields[3].split(","))

@@ -74,7 +74,7 @@ def node(raw: Raw, report: Raw | None) -> list[Finding]:
     """Whether a node can give classes, and whether it does."""
     name = raw["metadata"]["name"]
     runtime = str(((raw.get("status") or {}).get("nodeInfo") or {}).get("containerRuntimeVersion", ""))
-    found = [Finding(f"node {name}: NRI", *_nri(runtime))]
+    found = [Finding(f"node {name}: NRI", *nri_of(runtime))]
     if report is None:
         return [*found, Finding(f"node {name}: agent", NOTE, "has not reported")]
     status = report.get("status") or {}
@@ -84,18 +84,18 @@ def node(raw: Raw, report: Raw | None) -> list[Finding]:
     return [*found, Finding(f"node {name}: agent", OK, f"{status.get('classCount', 0)} classes")]
 
 
-def _nri(runtime: str) -> tuple[str, str]:
-    """Whether a runtime takes NRI plugins: by its version, as kubelets tell it."""
+def nri_of(runtime: str) -> tuple[str, str]:
+    """Whether a runtime takes NRI plugins: by its version, as kubelets tell it (`containerd://2.0.5`)."""
     match = re.fullmatch(r"(containerd|cri-o)://v?(\d+)\.(\d+).*", runtime)
     if match is None:
-        return MISSING, f"{runtime or 'unknown runtime'}: use the relay (kubeqos relay)"
+        return MISSING, f"{runtime or 'unknown runtime'}: use the relay (kubeqos agent --relay-socket)"
     kind, version = match[1], (int(match[2]), int(match[3]))
     on, has = ((2, 0), (1, 7)) if kind == "containerd" else ((1, 30), (1, 26))
     if version >= on:
         return OK, runtime
     if version >= has:
         return MISSING, f"{runtime}: has NRI, but not by default; enable it in the runtime's configuration"
-    return MISSING, f"{runtime}: has no NRI; use a newer one, or the relay (kubeqos relay)"
+    return MISSING, f"{runtime}: has no NRI; use a newer one, or the relay (kubeqos agent --relay-socket)"
 
 
 def machine(facts: LocalFacts) -> list[Finding]:

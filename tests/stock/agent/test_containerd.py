@@ -172,7 +172,7 @@ async def test_an_agent_that_comes_back_knows_its_own_and_finds_who_started_with
                 assert agent.hooks.holders.get(one) is not None
                 assert agent.hooks.holders.used("blockio", "slow") == 1
                 assert agent.hooks.holders.get(late) is None
-                await until("evicted", lambda: _is_gone(world.api))
+                await until("evicted", lambda: is_gone(world.api))
 
 
 async def test_no_container_that_asks_starts_while_the_agent_is_away(world: World) -> None:
@@ -191,5 +191,5 @@ async def _is(value: Any, wanted: Any) -> bool:
     return bool(await value == wanted)
 
 
-async def _is_gone(api: Api) -> bool:
+async def is_gone(api: Api) -> bool:
     return not (await api.list(PODS)).items

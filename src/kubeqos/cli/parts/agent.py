@@ -44,6 +44,26 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where the runtime takes NRI plugins.",
 )
+@click.option(
+    "--relay-socket",
+    metavar="ENDPOINT",
+    help="Where the runtime has no NRI, stand in front of it here: the kubelet's containerRuntimeEndpoint.",
+)
+@click.option(
+    "--container-runtime-endpoint",
+    "runtime",
+    metavar="ENDPOINT",
+    default="unix:///run/containerd/containerd.sock",
+    show_default=True,
+    help="The runtime's own socket, for --relay-socket.",
+)
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/kubeqos/relay.json"),
+    show_default=True,
+    help="Where assignments are kept with --relay-socket.",
+)
 @click.option("--cgroup-root", type=click.Path(path_type=Path), default=Path("/sys/fs/cgroup"), show_default=True)
 @click.option("--resctrl-root", type=click.Path(path_type=Path), default=Path("/sys/fs/resctrl"), show_default=True)
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="For health and metrics.")
@@ -56,6 +76,9 @@ def command(
     cores: Path | None,
     kubelet: Path,
     nri_socket: Path,
+    relay_socket: str | None,
+    runtime: str,
+    state: Path,
     cgroup_root: Path,
     resctrl_root: Path,
     bind_address: str,
@@ -63,27 +86,39 @@ def command(
 ) -> None:
     """Give the pods of this node their QoS classes, beside an unmodified kubelet.
 
-    Works through NRI, which containerd 2 and CRI-O have. What the node offers is told in its NodeQOS object.
+    Works through NRI, which containerd 2 and CRI-O have; with --relay-socket also where the runtime has none. What the
+    node offers is told in its NodeQOS object.
     """
     import uvloop
 
+    from kubeqos.cli.parts.relay import socket_path
     from kubeqos.cri.enforcing.host import Host
     from kubeqos.cri.providers.catalog import LocalMachine
     from kubeqos.stock.agent.agent import Settings
 
     node = node_name or socket.gethostname().lower()
-    settings = Settings(node, classes, LocalMachine(Host(cgroup_root), resctrl_root), nri_socket, cores, kubelet)
+    settings = Settings(
+        node,
+        classes,
+        LocalMachine(Host(cgroup_root), resctrl_root),
+        nri_socket,
+        cores,
+        kubelet,
+        relay=socket_path(relay_socket, "--relay-socket") if relay_socket else None,
+        runtime=socket_path(runtime, "--container-runtime-endpoint"),
+        state=state,
+    )
     uvloop.run(_run(settings, kubeconfig, context, bind_address, port))
 
 
 async def _run(settings: Settings, kubeconfig: Path | None, context: str | None, address: str, port: int) -> None:
     from kubeqos.cli.parts.working import work
     from kubeqos.client.http import HttpApi
-    from kubeqos.stock.agent.agent import StockAgent
+    from kubeqos.stock.agent.relaying import start
     from kubeqos.web.health import application
 
     api = HttpApi.from_kubeconfig(kubeconfig, context)
-    agent = await StockAgent.start(api, settings)
-    offers = ", ".join(sorted(agent.hooks.catalog.offers)) or "no classes"
+    agent = await start(api, settings)
+    offers = ", ".join(sorted(agent.offers)) or "no classes"
     banner = f"agent of node {settings.node}: {offers}"
     await work(api, agent.run(), application(agent.ready, agent.registry), address, port, banner)

@@ -7,7 +7,7 @@ The texts follow KEP-3008's prototype ("unavailable …", "insufficient …").
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
@@ -37,6 +37,10 @@ class Denied:
     message: str
     shortage: bool = False
     """A class is full: it may have room once the runtime's exited containers are looked at again."""
+
+
+Asks = Callable[[Offers, Subject, Mapping[str, str]], Sequence[Wish] | Denied]
+"""What a pod's annotations ask for one of its containers, or for the pod as a whole, where its owner may ask so."""
 
 
 @dataclass(frozen=True, slots=True)

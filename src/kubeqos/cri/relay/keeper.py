@@ -16,7 +16,7 @@ from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.config import RdtSpec
-from kubeqos.cri.providers.holders import ClassHolders, Holder
+from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
 from kubeqos.cri.providers.protocol import Level, Place, Subject, SubjectGone
 from kubeqos.cri.relay import core, enforce, messages, undo
 from kubeqos.cri.runtime import Runtime
@@ -33,9 +33,18 @@ class Keeper:
     """The relay's state and how it lasts."""
 
     def __init__(
-        self, catalog: Catalog, holders: ClassHolders, checkpoint: Checkpoint, runtime: Runtime, pods: PodCgroups
+        self,
+        catalog: Catalog,
+        holders: ClassHolders,
+        checkpoint: Checkpoint,
+        runtime: Runtime,
+        pods: PodCgroups,
+        asks: core.Asks | None = None,
     ) -> None:
         self.pods = pods
+        self.asks = asks
+        self.missed: list[tuple[Subject, str]] = []
+        """What was made without us and cannot have what it asked for, and why: for who can end it."""
         self.catalog = catalog
         self.holders = holders
         self.checkpoint = checkpoint
@@ -132,11 +141,15 @@ class Keeper:
         adopted: list[str] = []
         for sandbox in sandboxes:
             alive = sandbox.state == cri.SANDBOX_READY
-            self._seen(sandbox.id, _sandbox_subject(sandbox), sandbox.annotations, alive, alive, adopted)
+            subject = _sandbox_subject(sandbox)
+            known_as = self._known_as(subject, sandbox.annotations, sandbox.annotations, alive)
+            self._seen(sandbox.id, known_as, alive, alive, adopted)
         for item in containers:
-            subject = _container_subject(item, pods.get(item.pod_sandbox_id))
+            pod = pods.get(item.pod_sandbox_id)
             alive, running = item.state != cri.CONTAINER_EXITED, item.state == cri.CONTAINER_RUNNING
-            self._seen(item.id, subject, item.annotations, alive, running, adopted)
+            asked = pod.annotations if pod is not None else {}
+            known_as = self._known_as(_container_subject(item, pod), item.annotations, asked, running)
+            self._seen(item.id, known_as, alive, running, adopted)
         there = {*pods, *(item.id for item in containers)}
         for key in known:
             if key not in there:
@@ -146,22 +159,35 @@ class Keeper:
         await self.save_if_changed()
         self.ready.set()
 
-    def _seen(
-        self,
-        key: str,
-        subject: Subject,
-        annotations: Mapping[str, str],
-        alive: bool,
-        running: bool,
-        adopted: list[str],
-    ) -> None:
+    def _known_as(
+        self, subject: Subject, annotations: Mapping[str, str], of_pod: Mapping[str, str], running: bool
+    ) -> Holder:
+        """With the classes that it was made with by us; else those that it asked for and can still enter."""
+        marked = messages.holder_from_mark(annotations, subject)
+        if marked is not None or self.asks is None or self.holders.get(subject.id) is not None:
+            return marked or Holder(subject)
+        offers = self.catalog.offers
+        asked = self.asks(offers, subject, of_pod)
+        if isinstance(asked, core.Denied):
+            self.missed.append((subject, asked.message))
+            return Holder(subject)
+        found = {}
+        for wish in asked:
+            offer = offers.get(wish.resource)
+            if offer is None or not offer.find(wish.class_name) or (running and not offer.mutable):
+                what = f"started without its class {wish.resource}={wish.class_name}, which cannot be entered later"
+                self.missed.append((subject, f"{subject.describe()} {what}"))
+            else:
+                found[wish.resource] = Assignment(wish.class_name, explicit=True)
+        return Holder(subject, found)
+
+    def _seen(self, key: str, marked: Holder, alive: bool, running: bool, adopted: list[str]) -> None:
         holder = self.holders.get(key)
         if holder is not None:
             if not alive:
                 self.ended(key)
             return
-        marked = messages.holder_from_mark(annotations, subject) or Holder(subject)
-        classes = {**core.adopted(self.catalog.offers, subject.level, running), **marked.classes}
+        classes = {**core.adopted(self.catalog.offers, marked.subject.level, running), **marked.classes}
         if classes:
             self.holders.put(key, dataclasses.replace(marked, classes=classes, alive=alive))
             self._version += 1

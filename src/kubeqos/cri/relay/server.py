@@ -25,6 +25,7 @@ from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.protocol import Sample
 from kubeqos.cri.providers.reading import read_catalog
 from kubeqos.cri.providers.retiring import Used
+from kubeqos.cri.relay.core import Asks
 from kubeqos.cri.relay.gate import Gate, gate_path
 from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import Session
@@ -54,6 +55,8 @@ class Settings:
     metrics_address: tuple[str, int] | None = None
     require_hook: bool = False
     """Start no container that the OCI hook would not hold back until its classes are enforced."""
+    asks: Asks | None = None
+    """How pods ask by annotation where somebody else counts that; without it only classes that are opened to them."""
 
 
 class Relay:
@@ -82,7 +85,7 @@ class Relay:
         catalog.install()
         runtime = CriClient(f"unix://{settings.runtime}")
         pods = PodCgroups(settings.machine.host)
-        relay = cls(settings, Keeper(catalog, _holders_of(loaded.data), checkpoint, runtime, pods))
+        relay = cls(settings, Keeper(catalog, _holders_of(loaded.data), checkpoint, runtime, pods, settings.asks))
         informing = keep_informed(settings.machine.host, relay.keeper.enforce_all)
         relay._background = [asyncio.create_task(work) for work in (relay._restore(), relay._tend(), informing)]
         await relay._listen()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import CallError, Code
@@ -99,7 +99,8 @@ class ClassService:
     async def run_pod_sandbox(self, data: bytes, forward: Forward) -> bytes:
         request = cri.RunPodSandboxRequest.FromString(data)
         subject = messages.sandbox_subject(request)
-        ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources))
+        asked = self._asked(subject, request.config.annotations)
+        ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources), asked)
         if not holder.classes:
             self.holders.remove(ticket)
             return await forward(data)
@@ -122,9 +123,9 @@ class ClassService:
         request = cri.CreateContainerRequest.FromString(data)
         offers = self.catalog.offers
         subject = messages.container_subject(request, await self._handler(request.pod_sandbox_id))
-        fallback: list[Wish] | Denied = []
-        if not messages.knows_classes(request):
-            annotations, of_pod = request.config.annotations, request.sandbox_config.annotations
+        annotations, of_pod = request.config.annotations, request.sandbox_config.annotations
+        fallback: Sequence[Wish] | Denied = self._asked(subject, of_pod)
+        if self.keeper.asks is None and not messages.knows_classes(request):
             fallback = core.annotation_wishes(offers, subject.container_name, annotations, of_pod)
             self._tell_unanswered(subject, core.unanswered(offers, annotations, of_pod))
         if isinstance(fallback, Denied):
@@ -145,6 +146,13 @@ class ClassService:
             await self._undo(container_id, self.runtime.remove_container)
             raise denied(error) from error
         return answer
+
+    def _asked(self, subject: Subject, pod_annotations: Mapping[str, str]) -> Sequence[Wish]:
+        """What the pod asks for by annotation, where its owner may ask so."""
+        asked = self.keeper.asks(self.catalog.offers, subject, pod_annotations) if self.keeper.asks is not None else ()
+        if isinstance(asked, Denied):
+            raise CallDenied(INVALID_ARGUMENT, f"{subject.describe()}: {asked.message}")
+        return asked
 
     def _tell_unanswered(self, subject: Subject, found: Sequence[tuple[str, str]]) -> None:
         """A pod that asked in vain runs all the same; its owner should hear of it, once."""

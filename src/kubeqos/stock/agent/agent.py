@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ class Settings:
     kubelet: Path = KUBELET_DIR
     hardware: Machine | None = None
     """The machine whose cores are handed out; this one, unless given."""
+    relay: Path | None = None
+    """Where the kubelet finds us in place of a runtime without NRI (`relaying`)."""
+    runtime: Path = Path("/run/containerd/containerd.sock")
+    state: Path = Path("/var/lib/kubeqos/relay.json")
+    """That runtime's own socket, and where the relay keeps who has which class."""
 
 
 class StockAgent:
@@ -90,6 +95,10 @@ class StockAgent:
         refuse_kubelet(settings.kubelet)
         hardware = settings.hardware or read_machine(Path("/sys"), name=settings.node)
         return make_keeper(config, hardware, settings.machine.host, api, update, changed)
+
+    @property
+    def offers(self) -> Iterable[str]:
+        return self.hooks.catalog.offers
 
     def told(self, before: dict[str, Any] | None, now: float) -> dict[str, Any]:
         """What the node's NodeQOS is to say."""

@@ -112,7 +112,7 @@ class NodeKeeper:
         return self._known_amounts[1]
 
     def _resources(self) -> list[NodeResource]:
-        return [one for manager in self._parts.managers for one in manager.node_resources()]
+        return [one for manager in self._admission.managers for one in manager.node_resources()]
 
     def fit(self) -> NodeFit:
         """What admission may count on. Every admission asks, and the answer changes a few times in a node's life."""

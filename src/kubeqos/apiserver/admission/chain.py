@@ -176,7 +176,8 @@ class Chain:
             raise ApiError(outcome.code, outcome.reason, outcome.message, details=dict(outcome.details))
         obj = outcome.object if outcome.object is not None else request.old
         assert obj is not None  # a delete has an old object
-        follow = self._quota_written(request, obj) if request.qualified == _QUOTA.plural else None
+        resource = request.qualified
+        follow = self._quota_written(request, obj) if resource == _QUOTA.plural else None
         if request.kind == _DEFINITION.kind and request.group == _DEFINITION.group and not request.subresource:
             established(obj, time.time())
 
@@ -184,7 +185,7 @@ class Chain:
             self.ledger.apply(request.namespace, outcome.deltas)
             if follow is not None:
                 follow()
-            self._changed(request, obj)
+            self._changed(resource, request, obj)
 
         return AdmittedWrite(obj, list(outcome.warnings), self.statuses(request.namespace, outcome.deltas), accepted)
 
@@ -205,10 +206,10 @@ class Chain:
 
     # following accepted writes
 
-    def _changed(self, request: AdmissionRequest, obj: JsonObject) -> None:
-        kind = _FOLLOWED.get(request.qualified)
-        if request.qualified in self._described:
-            self._class_changed(request, obj)
+    def _changed(self, resource: str, request: AdmissionRequest, obj: JsonObject) -> None:
+        kind = _FOLLOWED.get(resource)
+        if resource in self._described:
+            self._class_changed(self._described[resource], request, obj)
         if kind is None:
             return
         if kind is not _NODE and kind is not _SERVICE:
@@ -241,8 +242,7 @@ class Chain:
         kept = self._store.range(defined.prefix).items if defined is not None else ()
         return {obj["metadata"]["name"]: obj for obj in (decode_json(one.value) for one in kept)}
 
-    def _class_changed(self, request: AdmissionRequest, obj: JsonObject) -> None:
-        objects = self._described[request.qualified]
+    def _class_changed(self, objects: dict[str, JsonObject], request: AdmissionRequest, obj: JsonObject) -> None:
         if request.operation is Operation.DELETE:
             objects.pop(request.name, None)
         else:

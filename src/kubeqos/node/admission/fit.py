@@ -81,38 +81,38 @@ def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def refuse(
-    pod: PodView, node: NodeFit | None, held: Occupancy, *, static: bool = False, critical: bool = False
+    pod: PodView, takes: Occupant, node: NodeFit | None, held: Occupancy, *, static: bool, critical: bool
 ) -> Refusal | None:
     """The first reason why the pod cannot run here, or None. For a critical pod others can go: shortage comes last.
 
-    Without `node` somebody else has judged that: a kubelet, beside which only cores are handed out.
+    `takes` is what it would hold. Without `node` somebody else has judged that: a kubelet, beside which only cores are
+    handed out.
     """
     if node is None:
         return None
-    short, other = shortage(pod, node, held), _mismatch(pod, node, held, static=static)
+    short, other = shortage(pod.metadata.uid, takes, node, held), _mismatch(pod, takes, node, held, static=static)
     return other or short if critical else short or other
 
 
-def _mismatch(pod: PodView, node: NodeFit, held: Occupancy, *, static: bool) -> Refusal | None:
+def _mismatch(pod: PodView, takes: Occupant, node: NodeFit, held: Occupancy, *, static: bool) -> Refusal | None:
     if not selects(pod.spec, node.name, node.labels):
         return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
     if pod.spec.node_name and pod.spec.node_name != node.name:
         return _predicate("NodeName", "node(s) didn't match the requested node name")
-    wanted = host_ports(pod.spec)
-    others = [port for one in held.others(pod.metadata.uid) for port in one.ports] if wanted else ()
-    if any(mine.clashes(theirs) for mine in wanted for theirs in others):
+    others = [port for one in held.others(pod.metadata.uid) for port in one.ports] if takes.ports else ()
+    if any(mine.clashes(theirs) for mine in takes.ports for theirs in others):
         return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
     if not static and untolerated(node.taints, pod.spec.tolerations, _KEEPS_FROM_RUNNING):
         return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
     return None
 
 
-def shortage(pod: PodView, node: NodeFit | None, held: Occupancy) -> Shortage | None:
-    """The resources of which the node has too little left, in the words of the first."""
+def shortage(uid: str, takes: Occupant, node: NodeFit | None, held: Occupancy) -> Shortage | None:
+    """The resources of which the node has too little left for what a pod takes, in the words of the first."""
     if node is None:
         return None
-    others = held.others(pod.metadata.uid)
-    wanted = {"pods": 1, **{name: amount for name, amount in pod_amounts(pod.spec).items() if amount}}
+    others = held.others(uid)
+    wanted = {"pods": 1, **{name: amount for name, amount in takes.amounts.items() if amount}}
     used = dict.fromkeys(wanted, 0) | {"pods": len(others)}
     for occupant in others:
         for name, amount in occupant.amounts.items():

@@ -20,9 +20,10 @@ from kubeqos.model.machine import Machine
 from kubeqos.node.admission.fit import NodeFit, Occupancy, Occupant, occupant_of, refuse, shortage
 from kubeqos.node.admission.grants import Conflict, all_beside, beside, combine
 from kubeqos.node.admission.ledger import LedgerEntry, NodeLedger, Restored
-from kubeqos.node.admission.managers import Adopts, HoldsUntilResized, OffersForPods, Resizes
+from kubeqos.node.admission.managers import HoldsUntilResized, OffersForPods, Resizes
 from kubeqos.node.admission.managers.strangers import Strangers
 from kubeqos.node.admission.reservations import NOBODY, Reservation, Reservations
+from kubeqos.node.admission.restart import adopt, restore_managers
 from kubeqos.node.pod.effects import Allocation, Shortage
 from kubeqos.node.pod.preemption import is_critical
 from kubeqos.node.pod.resize import resources_of, to_be_told, with_resources
@@ -122,13 +123,14 @@ class Admission:
 
     async def _reserve(self, pod: AdmittedPod, mine: Reservation, *, static: bool) -> Refusal | None:
         """Take everything that a pod needs; after a refusal nothing of it is held."""
-        refusal = self._gate(pod, static) or self._fit(pod, static=static) or self._still_releasing(pod.uid)
+        takes = occupant_of(pod.view.spec)
+        refusal = self._gate(pod, static) or self._fit(pod, takes, static=static) or self._still_releasing(pod.uid)
         if refusal is not None:
             return refusal
         with mine.holding():
-            self._held.reserved[pod.uid] = takes = occupant_of(pod.view.spec)
+            self._held.reserved[pod.uid] = takes
             try:
-                refusal = await self._guarded(self._allocate(pod)) or self._fits_no_more(pod)
+                refusal = await self._guarded(self._allocate(pod)) or self._fits_no_more(pod, takes)
                 if refusal is None:
                     self._enter(pod, takes)
                 elif pod.uid not in self._adopted:  # what runs keeps what it has, whoever cannot serve it for now
@@ -137,11 +139,11 @@ class Admission:
                 del self._held.reserved[pod.uid]
         return refusal
 
-    def _fits_no_more(self, pod: AdmittedPod) -> Refusal | None:
+    def _fits_no_more(self, pod: AdmittedPod, takes: Occupant) -> Refusal | None:
         """Claims may keep more than they request (KEP-3675, idle siblings): what is left has to hold all requests."""
         if not self._keepers or pod.uid in self._adopted:
             return None
-        return shortage(pod.view, self._node(), self._held)
+        return shortage(pod.uid, takes, self._node(), self._held)
 
     def _still_releasing(self, uid: str) -> Refusal | None:
         """What an earlier attempt took must not be given back out of what this one takes."""
@@ -156,32 +158,33 @@ class Admission:
         undecided = self._pending.undecided(mine)
         if refusal.retry or not undecided:
             return []
-        critical = is_critical(pod.view.spec.priority, static=static)
-        held = self._held.decided()
-        anyway = self._gate(pod, static) or refuse(pod.view, self._node(), held, static=static, critical=critical)
+        anyway = self._gate(pod, static) or self._misfit(pod, occupant_of(pod.view.spec), self._held.decided(), static)
         return [] if anyway else undecided
 
     def _peers(self, pod: AdmittedPod) -> frozenset[str]:
         return NOBODY.union(*(manager.peers(pod) for manager in self._askers))
 
-    def _fit(self, pod: AdmittedPod, *, static: bool) -> Refusal | None:
-        critical = is_critical(pod.view.spec.priority, static=static)
-        refusal = refuse(pod.view, self._node(), self._held, static=static, critical=critical)
-        if critical and isinstance(refusal, Shortage):
+    def _fit(self, pod: AdmittedPod, takes: Occupant, *, static: bool) -> Refusal | None:
+        refusal = self._misfit(pod, takes, self._held, static)
+        if isinstance(refusal, Shortage) and is_critical(pod.view.spec.priority, static=static):
             # Others will go for it; nobody else may take what they leave.
-            self._held.promised[pod.uid] = occupant_of(pod.view.spec)
+            self._held.promised[pod.uid] = takes
         return refusal
+
+    def _misfit(self, pod: AdmittedPod, takes: Occupant, held: Occupancy, static: bool) -> Refusal | None:
+        critical = is_critical(pod.view.spec.priority, static=static)
+        return refuse(pod.view, takes, self._node(), held, static=static, critical=critical)
 
     async def resize(self, old: AdmittedPod, new: AdmittedPod) -> Refusal | None:
         """Reserve what a changed spec asks for; a refusal leaves everything as it was."""
         async with self._pending.turn(new.uid, self._peers(new)) as mine:
-            short = shortage(new.view, self._node(), self._held)
+            takes, node = occupant_of(new.view.spec), self._node()
+            short = shortage(new.uid, takes, node, self._held)
             if short is not None:
                 # What does not even fit into the empty node never will.
-                never = shortage(new.view, self._node(), Occupancy()) is not None
+                never = shortage(new.uid, takes, node, Occupancy()) is not None
                 return Refusal("Infeasible" if never else "Deferred", short.message, retry=not never)
             with mine.holding():
-                takes = occupant_of(new.view.spec)
                 self._held.reserved[new.uid] = takes.at_most(occupant_of(old.view.spec))
                 try:
                     refusal = await self._resize_all(old, new)
@@ -462,32 +465,17 @@ class Admission:
         out = Restored(damaged=loaded.damaged)
         known = {uid: pods.get(uid) or entry.shadow(uid) for uid, entry in loaded.entries.items()}
         cut_short = {uid: LedgerEntry("", "", {}).shadow(uid) for uid in loaded.reserved if uid not in known}
-        for manager in self.managers:
-            try:
-                out.repairs += await manager.restore(loaded.managers.get(manager.name), known | cut_short)
-            except (KubeqosError, ValueError, TypeError, KeyError, AttributeError) as error:
-                out.repairs.append(f"manager {manager.name} starts afresh: its saved state is unusable ({error})")
+        out.repairs += await restore_managers(self.managers, loaded.managers, known | cut_short)
         for uid, entry in loaded.entries.items():
             self.entries[uid] = entry
             self._held.pods[uid] = occupant_of(known[uid].view.spec)
         for uid in cut_short:
             await self._undo(uid)
-        out.repairs += self._adopt(pods, live)
+        adopted, taken = adopt(self.managers, pods, live, self.entries)
+        self._adopted |= adopted
+        out.repairs += taken
         self._strangers.take_over(self.managers, loaded.managers, live)
         return out
-
-    def _adopt(self, pods: Mapping[str, AdmittedPod], live: Mapping[ContainerRef, LiveContainer]) -> list[str]:
-        taken = []
-        for ref, found in live.items():
-            pod = pods.get(ref.pod_uid)
-            if pod is None or ref.pod_uid in self.entries:
-                continue
-            who = f"container {ref.name} of pod {pod.view.metadata.name}"
-            for manager in self.managers:
-                if isinstance(manager, Adopts) and manager.adopt(pod, ref, found):
-                    self._adopted.add(ref.pod_uid)
-                    taken.append(f"took over what {who} holds ({manager.name})")
-        return taken
 
     def validate(self) -> list[str]:
         """Broken invariants of the ledger and of every manager."""

@@ -239,6 +239,22 @@ async def test_a_plugin_that_never_worked_is_not_waited_for(folder: Path) -> Non
         await until("admitted, whenever the plugin is not just being tried again", admitted)
 
 
+async def test_two_who_never_worked_at_the_same_time_are_not_waited_for(folder: Path) -> None:
+    """A plugin may register in both ways at once: neither attempt is what the other falls back to."""
+
+    async def broken(_request: Any) -> Any:
+        await asyncio.sleep(0.05)  # the second attempt begins while the first is under way
+        raise RuntimeError("not today")
+
+    aside = folder / "aside"  # where nobody looks for sockets
+    async with bench(folder) as node, serving_raw(aside, "x", {"GetResourcePluginOptions": broken}):
+        endpoints, socket = node.manager.endpoints, aside / "r" / "x.sock"
+        attempts = (endpoints.attach("x", socket, node.manager.reconciler.synchronise) for _ in range(2))
+        assert all(await asyncio.gather(*attempts))
+        assert list(endpoints) == []
+        assert isinstance(await node.admit(pod("web", x="1")), list)
+
+
 # ---- Nonsense
 
 

@@ -53,6 +53,8 @@ class Endpoint:
         self.socket = socket
         self.options = DEFAULT_OPTIONS
         self.live = False
+        self.served_once = False
+        """Whether it has ever been in use here: only then are pods that ask for its resource to wait for it."""
         self.silent: str | None = None
         self.stopped_at: float | None = None
         self.capacity: dict[str, Capacity] = {}
@@ -108,7 +110,7 @@ class Endpoint:
             await channel.close(None)
 
     def go_live(self) -> None:
-        self.live, self.stopped_at, self.silent = True, None, None
+        self.live, self.served_once, self.stopped_at, self.silent = True, True, None, None
         self._show()
 
     def _show(self) -> None:

@@ -137,7 +137,7 @@ class Endpoints:
         """A plugin that never came to be used must not make its resource one that pods wait for."""
         if self._by_name.get(failed.name) is failed:
             del self._by_name[failed.name]
-            if before is not None:
+            if before is not None and before.served_once:  # else it was another attempt, at the same time
                 self._by_name[failed.name] = before
 
     async def _introduce(self, endpoint: Endpoint, options: pb.ResourcePluginOptions | None) -> None:
@@ -183,7 +183,7 @@ class Endpoints:
         Unless it was over already: a restart of the agent is no news of a plugin that is gone.
         """
         endpoint = self._endpoint(name, Path())
-        endpoint.capacity, endpoint.options = capacity, options
+        endpoint.capacity, endpoint.options, endpoint.served_once = capacity, options, True
         endpoint.stopped_at = -math.inf if expired else self.clock()
         self._by_name.setdefault(name, endpoint)
 

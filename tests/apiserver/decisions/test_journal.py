@@ -129,23 +129,31 @@ def test_a_lock_that_another_holds_is_no_damage(tmp_path: Path, monkeypatch: pyt
 def test_kills_damage_nothing(tmp_path: Path) -> None:
     """Each life writes until it is killed, at the first moments of the file among others."""
     path, chance = tmp_path / "d.db", Random(23)
+    heard, told = os.pipe()
     for life in range(40):
         pid = os.fork()
         if pid == 0:
-            write_until_killed(path, life)
-        time.sleep(chance.random() * chance.choice([0.005, 0.02, 0.1]))
+            write_until_killed(path, life, told)
+        if life < 39:
+            time.sleep(chance.random() * chance.choice([0.005, 0.02, 0.1]))
+        else:
+            assert os.read(heard, 1) == b"w"  # on a busy machine none of the others may have come so far
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+    os.close(heard)
+    os.close(told)
     assert len(Journal(path)) > 0
     assert not path.with_name("d.db.damaged").exists()
 
 
-def write_until_killed(path: Path, life: int) -> NoReturn:
+def write_until_killed(path: Path, life: int, told: int) -> NoReturn:
     try:
         journal = Journal(path)
         for number in itertools.count():
             pod = PodRef("default", f"p{number}", f"{life}-{number}")
             journal.write([Departed(pod, "n1", float(number), os.urandom(5000))], 1.0)
+            if number == 0:
+                os.write(told, b"w")
             if number % 20 == 19:
                 journal.sweep(float(number), 50)
     finally:

@@ -19,10 +19,11 @@ from kubeqos.cri.providers.protocol import Advertisement, Level
 from kubeqos.cri.simulated import cgroups
 from kubeqos.cri.simulated.addresses import Addresses
 from kubeqos.cri.simulated.classes import ClassBook
+from kubeqos.cri.simulated.endings import ending_of, ending_when_asked
 from kubeqos.cri.simulated.process.memory import Candidate, runs_out_ns, victim
 from kubeqos.cri.simulated.process.program import program_of
 from kubeqos.cri.simulated.process.script import Load, Script, requested_script
-from kubeqos.cri.simulated.process.usage import NS, Usage
+from kubeqos.cri.simulated.process.usage import Usage
 from kubeqos.cri.simulated.state import (
     KILLED,
     OOM_KILLED,
@@ -109,7 +110,7 @@ class Core:
     def _play(self, container: Container, at_ns: int) -> None:
         """What a running container does up to a time."""
         outputs = container.program.outputs
-        ending = self._ending(container)
+        ending = ending_of(container)
         until = at_ns if ending is None else min(at_ns, ending.at_ns)
         while container.outputs_done < len(outputs):
             output = outputs[container.outputs_done]
@@ -156,25 +157,6 @@ class Core:
         if len(self.timers) > 2 * len(self.containers) + SPARE_TIMERS:
             self.timers = [timer for timer in self.timers if self._is_current(timer)]
             heapq.heapify(self.timers)
-
-    def _ending(self, container: Container) -> Ending | None:
-        """The first of: out of memory, asked to stop, scripted exit, end of the program."""
-        found: list[Ending] = []
-        limit = cgroups.memory_limit(container.resources)
-        if limit is not None and container.usage is not None:
-            passes = container.usage.passes_ns(limit)
-            if passes is not None:
-                found.append(Ending(max(passes, container.limited_ns), KILLED, OOM_KILLED))
-        if container.stopping is not None:
-            found.append(container.stopping)
-        scripted = container.script.exit
-        if scripted is not None and (scripted.times is None or container.config.metadata.attempt < scripted.times):
-            at_ns = container.started_ns + scripted.after_ns
-            found.append(Ending(at_ns, scripted.code, reason_of(scripted.code), scripted.message))
-        elif container.program.ends_after_ns is not None:
-            code = container.program.exit_code
-            found.append(Ending(container.started_ns + container.program.ends_after_ns, code, reason_of(code)))
-        return min(found, key=lambda ending: ending.at_ns, default=None)
 
     def _end(self, container: Container, ending: Ending) -> None:
         container.state = State.EXITED
@@ -318,13 +300,7 @@ class Core:
         self.fail_if_scripted(container, "StopContainer")
         if container.state is not State.RUNNING:
             return now_ns
-        ending = Ending(now_ns + max(0, request.timeout) * NS, KILLED, reason_of(KILLED))
-        scripted = container.script.stop
-        if scripted is not None and scripted.after_ns is not None:
-            asked = Ending(now_ns + scripted.after_ns, scripted.code, reason_of(scripted.code))
-            ending = min(asked, ending, key=lambda e: e.at_ns)
-        elif scripted is None and container.program.heeds_term and request.timeout > 0:
-            ending = Ending(now_ns, 0, reason_of(0))
+        ending = ending_when_asked(container, request.timeout, now_ns)
         if container.stopping is None or ending.at_ns < container.stopping.at_ns:
             container.stopping = ending
         self._tell(now_ns, container, f"asked to stop within {request.timeout} s")

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kubeqos.codec import decode_json, encode_json
 from kubeqos.model.cpuset import NumaSet
-from kubeqos.node.cri.configs import Context, linux_resources
+from kubeqos.node.cri.configs import linux_resources
+from kubeqos.node.cri.context import Context
 from kubeqos.plugins.managers import ContainerKind, ContainerRef, Grant
 from kubeqos.qrm.allocations import Allocations
 from kubeqos.qrm.answers import grant_of

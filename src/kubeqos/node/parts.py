@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kubeqos.node.config.plugins import PluginManagers
     from kubeqos.node.config.services import ServiceSettings
     from kubeqos.node.config.settings import NodeSettings
-    from kubeqos.node.cri.configs import Context
+    from kubeqos.node.cri.context import Context
 
 
 NO_CLAIMS_HERE = "CCIUnsupported"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.node.cri.configs import Context
+from kubeqos.node.cri.context import Context
 from kubeqos.node.runtime.volumes import MountProblem, content, decoded, needs, write_all
 from kubeqos.plugins.managers import AdmittedPod
 from kubeqos.rules.qos.cgroups import NodeMemory

@@ -9,7 +9,7 @@ import pytest
 
 from kubeqos.cri.enforcing.host import V1, V2, Host
 from kubeqos.model.cpuset import CpuSet
-from kubeqos.node.cri.configs import Context
+from kubeqos.node.cri.context import Context
 from kubeqos.node.pod.observed import Stage
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.plugins.managers import ContainerKey, Grant

@@ -17,7 +17,8 @@ from kubeqos.node.cgroups.files import CgroupFiles, Written
 from kubeqos.node.cgroups.partitions import ROOT, Owner, Partitions
 from kubeqos.node.cgroups.plan import plan
 from kubeqos.node.cgroups.units import SystemdUnits
-from kubeqos.node.cri.configs import Context, pod_cgroup
+from kubeqos.node.cri.configs import pod_cgroup
+from kubeqos.node.cri.context import Context
 from kubeqos.node.pod.effects import Raw, Record
 from kubeqos.node.pod.machine import Core
 from kubeqos.plugins.managers import AdmittedPod, ContainerKey, ContainerRef

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from kubeqos.node.cri.configs import Context
+from kubeqos.node.cri.context import Context
 from kubeqos.node.pod.effects import Raw, Record
 from kubeqos.node.pod.record import PodRecord
 from kubeqos.plugins.managers import ContainerRef, Grant

@@ -30,7 +30,7 @@ from kubeqos.node.config.configuration import NodeConfiguration
 from kubeqos.node.config.plugins import PluginManagers, claims_from, plugin_managers
 from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings
-from kubeqos.node.cri.configs import Context
+from kubeqos.node.cri.context import Context
 from kubeqos.node.parts import EffectsInFlight, NodeParts
 from kubeqos.node.pressure import hostfiles
 from kubeqos.node.pressure.thresholds import Pressure, PressureSettings

@@ -6,21 +6,17 @@ about a pod is decided here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.errors import InputError
 from kubeqos.model.objects import ContainerView
-from kubeqos.model.quantity import Quantity
+from kubeqos.node.cri.context import Context
+from kubeqos.node.cri.environment import environment, expanded
 from kubeqos.node.cri.observer import CONTAINER_NAME_LABEL, POD_NAME_LABEL, POD_NAMESPACE_LABEL, POD_UID_LABEL
 from kubeqos.plugins.managers import AdmittedPod, ContainerKind, ContainerRef, Grant
 from kubeqos.rules.qos.cgroups import (
-    CgroupSettings,
-    NodeMemory,
     cgroup_parent,
     container_values,
     hugepage_limits,
@@ -30,36 +26,6 @@ from kubeqos.rules.qos.cgroups import (
 from kubeqos.rules.qos.classes import POD_QOS, Catalog, Level, container_classes, pod_classes
 
 Raw = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """The node, as far as configurations depend on it."""
-
-    log_dir: Path
-    state_dir: Path
-    memory: NodeMemory
-    cgroups: CgroupSettings = field(default_factory=CgroupSettings)
-    cgroup_driver: str = "cgroupfs"
-    cgroup_root: str = ""
-    cgroup_version: int = 2
-    catalog: Catalog = field(default_factory=Catalog)
-    host_ip: str = ""
-    node_name: str = ""
-    hugepage_sizes: tuple[int, ...] = ()
-    """Sizes of huge pages that the kernel can hand out, in bytes: who asks for none of a size gets none."""
-    kills_as_a_whole: bool = True
-    """Whether a container that runs out of memory goes as a whole (cgroup v2), and not only its largest process."""
-    has_swap: bool = False
-    """Whether the kernel counts swap by cgroup, so that it can be refused."""
-    folders: bool = True
-    """Whether logs and volumes have folders; a fleet of simulated nodes does without."""
-    host_files: bool = True
-    """Whether paths of the host are really mounted; a simulated runtime mounts none, so none is looked at or made."""
-
-
-class ConfigurationProblem(InputError):
-    """A container that cannot be configured as its pod describes it: CreateContainerConfigError."""
 
 
 # ---- Sandboxes
@@ -173,8 +139,8 @@ def container_config(
     config = cri.ContainerConfig(
         metadata=cri.ContainerMetadata(name=ref.name, attempt=attempt),
         image=cri.ImageSpec(image=view.image, user_specified_image=view.image),
-        command=[_expanded(word, envs) for word in raw.get("command") or ()],
-        args=[_expanded(word, envs) for word in raw.get("args") or ()],
+        command=[expanded(word, envs) for word in raw.get("command") or ()],
+        args=[expanded(word, envs) for word in raw.get("args") or ()],
         working_dir=raw.get("workingDir", ""),
         envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in envs.items()],
         labels={CONTAINER_NAME_LABEL: ref.name, **_pod_labels(pod)},
@@ -290,132 +256,6 @@ def resource_update(
         linux=linux_resources(pod, view, grant, context),
         qos_resources=classes_of(pod, view, context.catalog),
     )
-
-
-# ---- Environment
-
-
-def environment(
-    pod: AdmittedPod, raw: Raw, context: Context, pod_ip: str, lookup: Mapping[tuple[str, str], Mapping[str, str]]
-) -> Iterator[tuple[str, str]]:
-    """A container's variables in order; later ones may refer to earlier ones."""
-    known: dict[str, str] = {}
-    for source in raw.get("envFrom") or ():
-        for kind, key in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
-            if source.get(kind):
-                data = _looked_up(lookup, key, source[kind])
-                known |= {source.get("prefix", "") + name: value for name, value in data.items()}
-    for entry in raw.get("env") or ():
-        value = _value(pod, raw, entry, context, pod_ip, lookup, known)
-        if value is not None:
-            known[entry["name"]] = value
-    yield from known.items()
-
-
-def references(raw: Raw) -> set[tuple[str, str]]:
-    """The ConfigMaps and Secrets that a container's environment needs: (kind, name)."""
-    found = set()
-    for source in raw.get("envFrom") or ():
-        for field_, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
-            if source.get(field_):
-                found.add((kind, source[field_].get("name", "")))
-    for entry in raw.get("env") or ():
-        origin = entry.get("valueFrom") or {}
-        for field_, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-            if origin.get(field_):
-                found.add((kind, origin[field_].get("name", "")))
-    return found
-
-
-def _looked_up(lookup: Mapping[tuple[str, str], Mapping[str, str]], kind: str, reference: Raw) -> Mapping[str, str]:
-    name = reference.get("name", "")
-    data = lookup.get((kind, name))
-    if data is None and not reference.get("optional"):
-        raise ConfigurationProblem(f'{kind.lower()} "{name}" not found')
-    return data or {}
-
-
-def _value(
-    pod: AdmittedPod,
-    raw: Raw,
-    entry: Raw,
-    context: Context,
-    pod_ip: str,
-    lookup: Mapping[tuple[str, str], Mapping[str, str]],
-    known: Mapping[str, str],
-) -> str | None:
-    origin = entry.get("valueFrom")
-    if not origin:
-        return _expanded(entry.get("value", ""), known)
-    if origin.get("fieldRef"):
-        return field_value(pod, origin["fieldRef"].get("fieldPath", ""), context, pod_ip)
-    if origin.get("resourceFieldRef"):
-        return _resource_value(pod, raw, origin["resourceFieldRef"], context)
-    for field_, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
-        reference = origin.get(field_)
-        if reference:
-            data = _looked_up(lookup, kind, reference)
-            key = reference.get("key", "")
-            if key not in data and not reference.get("optional"):
-                text = f"couldn't find key {key} in {kind} {pod.view.metadata.namespace}/{reference.get('name', '')}"
-                raise ConfigurationProblem(text)
-            return data.get(key)
-    return ""
-
-
-_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
-
-
-def field_value(pod: AdmittedPod, path: str, context: Context, pod_ip: str) -> str:
-    """A field of the pod, as the downward API offers it."""
-    metadata, spec = pod.view.metadata, pod.raw.get("spec") or {}
-    subscript = _SUBSCRIPT.fullmatch(path)
-    if subscript:
-        return str((metadata.labels if subscript[1] == "labels" else metadata.annotations).get(subscript[2], ""))
-    values = {
-        "metadata.name": metadata.name,
-        "metadata.namespace": metadata.namespace,
-        "metadata.uid": metadata.uid,
-        "spec.nodeName": spec.get("nodeName", context.node_name),
-        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
-        "status.podIP": pod_ip,
-        "status.podIPs": pod_ip,
-        "status.hostIP": context.host_ip,
-        "status.hostIPs": context.host_ip,
-    }
-    if path not in values:
-        raise ConfigurationProblem(f"unsupported fieldPath: {path}")
-    return str(values[path])
-
-
-def _resource_value(pod: AdmittedPod, raw: Raw, reference: Raw, context: Context) -> str:
-    """A request or limit of a container; a limit that is not set is what the node could give."""
-    name = reference.get("containerName") or raw.get("name")
-    containers = [*pod.view.spec.init_containers, *pod.view.spec.containers]
-    view = next((one for one in containers if one.name == name), None)
-    if view is None:
-        raise ConfigurationProblem(f"container {name} not found")
-    side, _, resource = reference.get("resource", "").partition(".")
-    table = view.resources.limits if side == "limits" else view.resources.requests
-    amount = table.get(resource, Quantity.ZERO)
-    if side == "limits" and amount.is_zero and resource == "memory":
-        amount = Quantity.from_int(context.memory.allocatable_bytes)
-    divisor = Quantity.parse(str(reference.get("divisor") or "1"))
-    unit = divisor.nanos or Quantity.from_int(1).nanos
-    return str(-(-amount.nanos // unit))
-
-
-_REFERENCE = re.compile(r"\$(\$|\([^()]*\))")
-
-
-def _expanded(text: str, known: Mapping[str, str]) -> str:
-    """`$(NAME)` becomes the variable's value, `$$` a dollar sign; unknown names stay as they are."""
-
-    def replace(match: re.Match[str]) -> str:
-        inner = match[1]
-        return "$" if inner == "$" else known.get(inner[1:-1], match[0])
-
-    return _REFERENCE.sub(replace, text)
 
 
 # ---- Files and rights

@@ -22,18 +22,17 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
 from kubeqos.errors import KubeqosError
 from kubeqos.node.cri.configs import (
-    ConfigurationProblem,
-    Context,
     container_config,
     pod_cgroup,
     pod_log_dir,
     raw_container,
-    references,
     resource_update,
     sandbox_config,
     sandbox_update,
     termination_log,
 )
+from kubeqos.node.cri.context import ConfigurationProblem, Context
+from kubeqos.node.cri.environment import references
 from kubeqos.node.cri.observer import (
     CONTAINER_NAME_LABEL,
     POD_UID_LABEL,

@@ -15,7 +15,7 @@ from kubeqos.client.resources import SERVICE_ACCOUNTS
 from kubeqos.clock import NS, Clock
 from kubeqos.logs import logger
 from kubeqos.model.timestamps import seconds_of
-from kubeqos.node.cri.configs import Context
+from kubeqos.node.cri.context import Context
 from kubeqos.node.runtime import volumes
 from kubeqos.plugins.managers import AdmittedPod
 

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kubeqos.errors import InputError
-from kubeqos.node.cri.configs import Context, field_value, volume_paths
+from kubeqos.node.cri.configs import volume_paths
+from kubeqos.node.cri.context import Context
+from kubeqos.node.cri.environment import field_value
 from kubeqos.plugins.managers import AdmittedPod
 
 Raw = Mapping[str, Any]

@@ -18,7 +18,8 @@ from kubeqos.errors import InputError, KubeqosError
 from kubeqos.logs import logger
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
-from kubeqos.node.cri.configs import Context, apply_grant, has_grant
+from kubeqos.node.cri.configs import apply_grant, has_grant
+from kubeqos.node.cri.context import Context
 from kubeqos.node.pod.observed import SeenPod
 from kubeqos.node.updates.pending import PendingUpdate, PendingUpdates
 from kubeqos.node.updates.plan import Update, same_for_running

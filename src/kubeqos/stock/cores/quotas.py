@@ -15,7 +15,7 @@ from kubeqos.cri.providers.effects import CgroupWrite
 from kubeqos.cri.providers.protocol import Place
 from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
-from kubeqos.node.cri.configs import Context
+from kubeqos.node.cri.context import Context
 from kubeqos.plugins.managers import NOTHING, ContainerKey, Grant
 from kubeqos.rules.qos.cgroups import container_values, pod_values
 from kubeqos.rules.qos.unitproperties import V1_QUOTA

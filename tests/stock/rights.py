@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -34,6 +35,7 @@ from kubeqos.stock.installation import objects
 from kubeqos.stock.names import extended_resource
 from kubeqos.stock.scheduling.scheduler import StockScheduler
 from kubeqos.stock.scheduling.serving import stock_service
+from kubeqos.stock.scheduling.waking import Refusal, Waking
 from tests.apiserver.live import LiveServer
 from tests.qrm.harness import until
 from tests.stock.control.replicas import NAMESPACE, QUICK, asked, replica
@@ -150,15 +152,24 @@ async def scheduler(admin: HttpApi, api: HttpApi, turn: str) -> None:
         await until("bound", lambda: is_bound(admin, name, "p1"))
         await admin.create(PODS, asking("p2", name, **here), name)
         await until("told why it waits", lambda: is_told(admin, name, "p2"))
+        waking = Waking(api, core)
+        waking.refusals["p0"] = Refusal(asking("p0", name), (name,), time.time())  # a class that it has, by the end
         await admin.create(PODS, asking("p3", name, priorityClassName="system-cluster-critical", **here), name)
         await until("bound", lambda: is_bound(admin, name, "p3"))
         await admin.create(PODS, mounting("p4", await volumes(admin, name), **here), name)
         await until("volumes are asked for", lambda: are_asked_for(admin, name))
+        await offer(admin, name, 9)
+        await until("its room is told of", partial(has_told_of_room, waking))
         for _ in range(2):
             service.events.record(first, "Scheduled", "it is a test")
             await service.events.flushed()
         await until("told", partial(was_told, admin, name, 2))
         await until("still leads", lambda: is_renewed(admin, "kubeqos-scheduler"))
+
+
+async def has_told_of_room(waking: Waking) -> bool:
+    await waking.look()
+    return not waking.refusals
 
 
 async def volumes(admin: HttpApi, name: str) -> list[str]:

@@ -19,7 +19,7 @@ from kubeqos.stock.cluster import DEVICE_SLICES, NODE_QOSES, PODS
 from kubeqos.stock.control.offers import Offer, label_changes, status_changes
 from kubeqos.stock.control.registration import MUTATING, NAME, VALIDATING
 from kubeqos.stock.cores.devices import DRIVER
-from kubeqos.stock.names import LEAVING
+from kubeqos.stock.names import LEAVING, ROOM
 
 Raw = dict[str, Any]
 MANAGER = "kubeqos-install"
@@ -97,8 +97,9 @@ async def _clean_nodes(api: Api) -> AsyncIterator[str]:
     for raw in (await api.list(NODES)).items:
         node = decode_json(raw)
         name, changed = node["metadata"]["name"], False
-        if labels := label_changes(node, _NOTHING):
-            await api.patch(NODES, name, {"metadata": {"labels": labels}})
+        noted = {ROOM: None} if ROOM in (node["metadata"].get("annotations") or {}) else {}
+        if (labels := label_changes(node, _NOTHING)) or noted:
+            await api.patch(NODES, name, {"metadata": {"labels": labels, "annotations": noted}})
             changed = True
         if status := status_changes(node, _NOTHING):
             await api.patch(NODES, name, {"status": status}, subresource="status")

@@ -23,6 +23,8 @@ REQUIRED_PLUGINS = "required-plugins.noderesource.dev/pod"
 """The annotation by which a pod runs only where these NRI plugins are, if the runtime's own validator is on."""
 LEAVING = f"{GROUP}/leaving"
 """The annotation of a NodeQOS whose agent, when it ends, leaves nothing of ours on the node."""
+ROOM = f"{GROUP}/room"
+"""The annotation of a Node by which kube-schedulers hear that there is room again; since when."""
 _LONGEST = 63
 
 

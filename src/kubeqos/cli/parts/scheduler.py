@@ -83,10 +83,11 @@ async def _run_stock(
     from kubeqos.client.http import HttpApi
     from kubeqos.stock.scheduling.scheduler import StockScheduler
     from kubeqos.stock.scheduling.serving import application, stock_service
+    from kubeqos.stock.scheduling.waking import Waking
 
     api = HttpApi.from_kubeconfig(kubeconfig, context)
     core = StockScheduler(profiles) if profiles else StockScheduler()
-    service = stock_service(api, core)
+    service, waking = stock_service(api, core), Waking(api, core)
     leads = asyncio.Event()
 
     async def lead() -> None:
@@ -97,9 +98,10 @@ async def _run_stock(
         # Every replica follows the cluster: it answers kube-schedulers, and leads without having to learn first.
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(service.run(leads))
+            tasks.create_task(waking.run())
             tasks.create_task(led(api, lease, asyncio.Event(), lead) if lease else lead())
 
-    await work(api, part(), application(service, core), address, port, _banner(core))
+    await work(api, part(), application(service, core, waking), address, port, _banner(core))
 
 
 def _banner(core: Scheduler) -> str:

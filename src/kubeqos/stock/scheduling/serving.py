@@ -19,6 +19,7 @@ from kubeqos.scheduler.serving import application as told_by_schedulers
 from kubeqos.stock.cluster import NODE_QOSES
 from kubeqos.stock.scheduling.extender import filtered, preempted, prioritized
 from kubeqos.stock.scheduling.scheduler import StockScheduler
+from kubeqos.stock.scheduling.waking import Waking
 
 VERBS: Mapping[str, Callable[[StockScheduler, Mapping[str, Any]], Any]] = {
     "filter": filtered,
@@ -33,7 +34,7 @@ def stock_service(api: Api, core: StockScheduler) -> SchedulerService:
     return SchedulerService(api, core, home)
 
 
-def application(service: SchedulerService, core: StockScheduler) -> Starlette:
+def application(service: SchedulerService, core: StockScheduler, waking: Waking) -> Starlette:
     async def answer(request: Request) -> Response:
         verb = VERBS.get(request.path_params["verb"])
         if verb is None:
@@ -41,7 +42,11 @@ def application(service: SchedulerService, core: StockScheduler) -> Starlette:
         if not service.ready.is_set():
             return PlainTextResponse("the cluster is not known yet", status_code=503)
         try:
-            return JSONResponse(verb(core, decode_json(await request.body())))
+            args = decode_json(await request.body())
+            found = verb(core, args)
+            if verb is filtered:
+                waking.answered(args, found)
+            return JSONResponse(found)
         except InputError as error:
             return PlainTextResponse(str(error), status_code=400)
 

@@ -20,6 +20,7 @@ from tests.dashboard.objects import HOSTILE, assignments, node, pod
 from tests.shared import commands
 
 BOB = Identity.authenticated("bob")
+MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -299,6 +300,39 @@ def test_what_if_tells_where_a_pod_would_go_and_changes_nothing(live: LiveServer
     assert (wrong.code, "not valid YAML" in wrong.body["error"]) == (422, True)
     unread = visitor.ask("POST", f"{API}/whatif", {"manifesto": ""})
     assert unread.code == 400
+
+
+def test_what_if_looks_at_volumes(live: LiveServer, visitor: Visitor) -> None:
+    """The same claims, volumes and classes as the scheduler looks at; a volume goes to one pod of a manifest only."""
+    visitor.log_in()
+    until(visitor, "cluster", lambda told: "n1" in told["nodes"])
+    lazy = {"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer"}  # fmt: skip
+    assert live.call("POST", "/apis/storage.k8s.io/v1/storageclasses", lazy).code == 201
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "local"}
+    disk = {**spec, "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/disk"}}
+    claim = {**spec, "resources": {"requests": {"storage": "1Gi"}}}
+    assert live.call("POST", "/api/v1/persistentvolumes", {"metadata": {"name": "disk"}, "spec": disk}).code == 201
+    made = live.call("PATCH", "/api/v1/persistentvolumes/disk/status", {"status": {"phase": "Available"}}, MERGE)
+    assert made.code == 200
+    pods = []
+    for name in ("one", "two"):
+        body = {"metadata": {"name": name}, "spec": claim}
+        assert live.call("POST", "/api/v1/namespaces/default/persistentvolumeclaims", body).code == 201
+        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]
+        asked = {"containers": [{"name": "a"}], "volumes": volumes}
+        pods.append({"kind": "Pod", "metadata": {"name": name}, "spec": asked})
+    gone = [{"name": "v", "persistentVolumeClaim": {"claimName": "nobodys"}}]
+    spec = {"containers": [{"name": "a", "image": "x"}], "volumes": gone}
+    lost = {"kind": "Pod", "metadata": {"name": "lost"}, "spec": spec}
+    told = visitor.ask("POST", f"{API}/whatif", {"manifest": yaml.safe_dump_all([*pods, lost])}).body["answers"]
+    assert [one["node"] for one in told] == ["n1", "", ""]
+    assert "didn't find available persistent volumes to bind" in told[1]["because"]
+    assert told[2]["because"] == 'persistentvolumeclaim "nobodys" not found'
+    assert live.call("POST", "/api/v1/namespaces/default/pods", {**lost, "metadata": {"name": "waits"}}).code == 201
+    until(visitor, "pods", lambda told: any("waits" in key for key in told["pods"]))
+    assert visitor.get("pods/default/waits")["nearest"] == ['persistentvolumeclaim "nobodys" not found']
+    live.call("DELETE", "/api/v1/namespaces/default/pods/waits?gracePeriodSeconds=0")
 
 
 def test_the_cluster_itself_is_a_scenario_that_can_be_changed_and_played(live: LiveServer, visitor: Visitor) -> None:

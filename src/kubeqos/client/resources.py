@@ -13,6 +13,7 @@ from kubeqos.model.kinds import (
     BATCH,
     BY_KIND,
     COORDINATION,
+    CORE,
     DECISIONS,
     DISCOVERY,
     POLICY,
@@ -110,3 +111,8 @@ RESOURCE_CLAIMS = resource_named("ResourceClaim", RESOURCE)
 POD_DECISIONS = resource_named("PodDecisions", DECISIONS)
 DECISION_BATCHES = resource_named("DecisionBatch", DECISIONS)
 RESOURCE_CLAIM_TEMPLATES = resource_named("ResourceClaimTemplate", RESOURCE)
+STORING = known_resources(
+    *((kind, CORE) for kind in ("PersistentVolumeClaim", "PersistentVolume")),
+    *((kind, STORAGE) for kind in ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity")),
+)
+"""What says where the volumes of a pod are."""

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from kubeqos.client import ApiError, Change
-from kubeqos.client.resources import NODES, POD_DISRUPTION_BUDGETS, PODS
+from kubeqos.client.resources import NODES, POD_DISRUPTION_BUDGETS, PODS, STORING
 from kubeqos.cluster.clusterfile import GroupPlan, NodePlan
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.controller import Context, Controller
@@ -22,6 +22,7 @@ from kubeqos.placement.growth.groups import NodeGroup, Occupant
 from kubeqos.placement.nodes import NodeFacts
 from kubeqos.scheduler.reading.nodegroups import occupants, template_of
 from kubeqos.scheduler.reading.snapshot import snapshot
+from kubeqos.scheduler.reading.storage import VolumeIndex, volumes_in
 
 log = logger("kubeqos.autoscaler")
 LOOK_SECONDS = 2.0
@@ -54,6 +55,7 @@ class Autoscaler(Controller):
         self.nodes = self.follow(NODES, self._soon)
         self.pods = self.follow(PODS, self._soon)
         self.budgets = self.follow(POD_DISRUPTION_BUDGETS, self._soon)
+        self.storing = {each.kind: self.follow(each, self._soon) for each in STORING}
 
     def _soon(self, _seen: Change) -> Iterable[Hashable]:
         self.queue.add_after("all", SETTLE_SECONDS)
@@ -61,14 +63,17 @@ class Autoscaler(Controller):
 
     async def reconcile(self, key: Any) -> float | None:
         nodes, pods = list(self.nodes.all()), list(self.pods.all())
-        here = occupants(pods, self.budgets.all())
-        found = self._decided(nodes, pods, here)
+        volumes = volumes_in((kind, raw) for kind, cache in self.storing.items() for raw in cache.all())
+        here = occupants(pods, self.budgets.all(), volumes)
+        found = self._decided(nodes, pods, here, volumes)
         for name, group in found.up.new_nodes.items():
             await self._grow(name, group, found, pods)
         await self._shrink(found, here)
         return LOOK_SECONDS
 
-    def _decided(self, nodes: list[JsonObject], pods: list[JsonObject], here: dict[str, list[Occupant]]) -> Decision:
+    def _decided(
+        self, nodes: list[JsonObject], pods: list[JsonObject], here: dict[str, list[Occupant]], volumes: VolumeIndex
+    ) -> Decision:
         members: dict[str, list[JsonObject]] = {name: [] for name in self._plans}
         for raw in nodes:
             group = (raw["metadata"].get("labels") or {}).get(NODE_GROUP_LABEL, "")
@@ -89,7 +94,7 @@ class Autoscaler(Controller):
             for name, plan in self._plans.items()
         ]
         gated = [raw for raw in pods if not (raw.get("spec") or {}).get("schedulingGates")]
-        cluster, waiting = snapshot(nodes, gated)
+        cluster, waiting = snapshot(nodes, gated, volumes=volumes)
         return decide(cluster, waiting, groups, here)
 
     async def _grow(self, name: str, group: str, found: Decision, pods: list[JsonObject]) -> None:

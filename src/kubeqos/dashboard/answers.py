@@ -14,7 +14,8 @@ import msgspec
 
 from kubeqos import __version__
 from kubeqos.client import ApiError, Call, TransportApi, Unreachable
-from kubeqos.client.resources import POD_DECISIONS, PRIORITY_CLASSES
+from kubeqos.client.api import Followed
+from kubeqos.client.resources import POD_DECISIONS, PRIORITY_CLASSES, STORING
 from kubeqos.codec import JsonObject, decode_json
 from kubeqos.dashboard import rehearsal
 from kubeqos.dashboard.feed import Feed
@@ -47,7 +48,9 @@ from kubeqos.dashboard.sight import look
 from kubeqos.errors import InputError, KubeqosError
 from kubeqos.model.objects import PodView
 from kubeqos.model.timestamps import timestamp
+from kubeqos.rules.storage import mounted_claims
 from kubeqos.scheduler.reading.snapshot import snapshot
+from kubeqos.scheduler.reading.storage import VolumeIndex, volumes_in
 from kubeqos.views import pending
 from kubeqos.views.defrag import defrag_plan
 from kubeqos.web.identity import Identity
@@ -107,7 +110,7 @@ class Answers:
         objects = self._objects(query.get("at", ""))
         match path.split("/"):
             case ["cluster"]:
-                self._look_for_nearest(objects)
+                await self._look_for_nearest(objects)
                 nearest = self._nearest if objects.at is None else {}
                 return cluster_data(objects, sight, self._rows, self.feed.node_revision, nearest)
             case ["nodes", name]:
@@ -216,7 +219,7 @@ class Answers:
             if not sight.nodes.everything:
                 left_out.append("CPUs and memory on its node: this user may not read nodes")
         elif not pod.is_terminal:
-            looked = self._pending(objects, sight, raw)
+            looked = await self._pending(objects, sight, identity, raw)
             left_out += [looked.pop("leftOut")] if "leftOut" in looked else []
         node = objects.node(pod.spec.node_name) if sight.nodes.everything and pod.spec.node_name else None
         about = objects.of(
@@ -225,11 +228,13 @@ class Answers:
         decisions = await self._decisions(identity, pod, objects.at)
         return pod_data(raw, node, visible(about, sight), told, decisions, looked, left_out)
 
-    def _pending(self, objects: Objects, sight: Sight, raw: JsonObject) -> dict[str, Any]:
+    async def _pending(self, objects: Objects, sight: Sight, identity: Identity, raw: JsonObject) -> dict[str, Any]:
         if not sight.all_pods_and_nodes:
             return {"leftOut": pending.UNREADABLE}
         nodes, pods = ([decode_json(one) for one in found.values()] for found in (objects.nodes, objects.pods))
-        return pending.looked_at(raw, nodes, pods, fix=True)
+        claims = objects.at is None and any(mounted_claims(PodView.of(raw)))
+        volumes = _index(await stored_in(self._api_of(identity))) if claims else None
+        return pending.looked_at(raw, nodes, pods, volumes=volumes, fix=True)
 
     async def _story(self, identity: Identity, pod: PodView) -> tuple[list[str], str]:
         """What the pod's node did for it, asked as the identity; or why that is left out."""
@@ -258,22 +263,25 @@ class Answers:
         found = decode_json(answer.body).get("decisions") or [] if answer.status == 200 else []
         return [one for one in found if at is None or seconds(one.get("at", "")) <= at]
 
-    def _look_for_nearest(self, objects: Objects) -> None:
+    async def _look_for_nearest(self, objects: Objects) -> None:
         """The nearest misses of one waiting pod for each reason; not again before it pays."""
         waiting = [] if objects.at is not None else [pod for pod in objects.pods_on("") if not pod.is_terminal]
         if not waiting or time.monotonic() < self._nearest_again:
             return
+        claims = any(any(mounted_claims(pod)) for pod in waiting)
+        volumes = _index(await stored_in(self.feed.api)) if claims else None
         started = time.monotonic()
         nodes = (decode_json(raw) for raw in objects.nodes.values())
         pods = (decode_json(raw) for raw in objects.pods.values())
-        cluster, _ = snapshot(nodes, pods)
+        cluster, _ = snapshot(nodes, pods, volumes=volumes)
         found: dict[str, list[str]] = {}
         for pod in waiting:
             reason = why_waiting(pod)
             if reason not in found and len(found) < MOST_GROUPS:
                 raw = objects.pod(f"{pod.metadata.namespace}/{pod.metadata.name}")
-                looked = pending.looked_at_in(cluster, raw or {}, fix=False)
-                found[reason] = [looked["now"]] if "now" in looked else looked["nearest"]
+                looked = pending.looked_at_in(cluster, raw or {}, volumes=volumes, fix=False)
+                told = next((looked[key] for key in ("now", "waits") if key in looked), None)
+                found[reason] = looked["nearest"] if told is None else [told]
         self._nearest = found
         self._nearest_again = time.monotonic() + NEAREST_SHARE * (time.monotonic() - started)
 
@@ -286,10 +294,11 @@ class Answers:
         if not sight.all_pods_and_nodes:
             raise InputError(f"a rehearsal needs the whole cluster, and {_READ_ALL}")
         objects = self.feed.now()
-        priorities = (await self._api_of(identity).list(PRIORITY_CLASSES)).items
+        api = self._api_of(identity)
+        priorities, stored = (await api.list(PRIORITY_CLASSES)).items, await stored_in(api)
         async with self._rehearsing:
             return await rehearsal.fitted(
-                question, list(objects.nodes.values()), list(objects.pods.values()), priorities
+                question, list(objects.nodes.values()), list(objects.pods.values()), priorities, stored
             )
 
     async def _scenario(self, objects: Objects, sight: Sight) -> ScenarioData:
@@ -303,6 +312,20 @@ class Answers:
         """One scenario under several policies; no cluster is asked."""
         async with self._rehearsing:
             return await rehearsal.compared(question)
+
+
+async def stored_in(api: Followed) -> list[tuple[str, bytes]] | None:
+    """Volume claims and what they lead to, each with its kind; None where they may not be read, or are not there."""
+    try:
+        return [(one.kind, raw) for one in STORING for raw in (await api.list(one)).items]
+    except ApiError as error:
+        if not error.not_found and not error.forbidden:
+            raise
+        return None
+
+
+def _index(stored: list[tuple[str, bytes]] | None) -> VolumeIndex | None:
+    return None if stored is None else volumes_in((kind, decode_json(raw)) for kind, raw in stored)
 
 
 class _Pin(msgspec.Struct, frozen=True):

@@ -42,6 +42,8 @@ class Fit(msgspec.Struct, tag=True, frozen=True):
     nodes: list[msgspec.Raw]
     pods: list[msgspec.Raw]
     priorities: list[msgspec.Raw]
+    stored: list[tuple[str, msgspec.Raw]] | None = None
+    """Volume claims and what they lead to, each with its kind; None where they may not be read."""
 
 
 class Import(msgspec.Struct, tag=True, frozen=True):
@@ -67,11 +69,16 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 async def fitted(
-    question: WhatIfQuestion, nodes: Sequence[bytes], pods: Sequence[bytes], priorities: Sequence[bytes]
+    question: WhatIfQuestion,
+    nodes: Sequence[bytes],
+    pods: Sequence[bytes],
+    priorities: Sequence[bytes],
+    stored: Sequence[tuple[str, bytes]] | None,
 ) -> WhatIfData:
     """Where the pods of a manifest would go."""
-    raws = [list(map(msgspec.Raw, found)) for found in (nodes, pods, priorities)]
-    answer = (await _asked(Fit(question, *raws))).fit
+    there, here, classes = (list(map(msgspec.Raw, found)) for found in (nodes, pods, priorities))
+    volumes = None if stored is None else [(kind, msgspec.Raw(raw)) for kind, raw in stored]
+    answer = (await _asked(Fit(question, there, here, classes, volumes))).fit
     assert answer is not None
     return answer
 
@@ -144,6 +151,7 @@ def _fit(task: Fit) -> WhatIfData:
     from kubeqos.codec import decode_json
     from kubeqos.manifests import parse
     from kubeqos.scheduler.reading.snapshot import snapshot
+    from kubeqos.scheduler.reading.storage import volumes_in
     from kubeqos.simulation.rehearsal import rehearse_pods
     from kubeqos.views.fitting import pods_of
 
@@ -151,10 +159,13 @@ def _fit(task: Fit) -> WhatIfData:
     nodes, pods, priorities = (
         [decode_json(bytes(raw)) for raw in found] for found in (task.nodes, task.pods, task.priorities)
     )
-    asked = pods_of(manifests, priorities, task.question.namespace)
+    volumes = None
+    if task.stored is not None:
+        volumes = volumes_in((kind, decode_json(bytes(raw))) for kind, raw in task.stored)
+    asked = pods_of(manifests, priorities, task.question.namespace, volumes=volumes)
     if not asked:
         raise InputError("no pods found", where="manifest", remedy="paste a Pod or a workload with a pod template")
-    answers = rehearse_pods(snapshot(nodes, pods)[0], asked)
+    answers = rehearse_pods(snapshot(nodes, pods, volumes=volumes)[0], asked)
     found = [
         FitData(pod=one.pod, fits=one.fits, node=one.node, evicts=list(one.evicts), because=one.because)
         for one in answers

@@ -18,6 +18,7 @@ from kubeqos.placement.indexes import Bools, Floats, Interner, Ints, LabelIndex,
 from kubeqos.placement.nodes import NodeFacts, PlacedPod, Row, class_use
 from kubeqos.placement.published.computing import ServedMemo
 from kubeqos.placement.published.pools import NO_RULES, WHOLE, PoolKey, RuleSet, amount_of, pool_use, rule_set
+from kubeqos.placement.storage.needs import VolumePlan
 from kubeqos.rules.qos.classes import Catalog, ClassKey, Level, catalog
 
 NO_CLASS = -1
@@ -74,6 +75,10 @@ class Cluster:
         """Which CSI driver attaches the volume of each claim; kept by `scheduler.reading.storage`."""
         self.attach_limits: dict[int, Mapping[str, int]] = {}
         """Rows whose CSI drivers say how many volumes they can attach."""
+        self.volumes_taken: dict[str, str] = {}
+        """In a rehearsal: volumes that pods got which were placed before, and for which claim."""
+        self.volumes_made: dict[str, str] = {}
+        """In a rehearsal: claims whose volumes would be made for such pods, and on which node."""
         self.labels = LabelIndex(rows)
         self.taint_sets = Interner[tuple[Taint, ...]]()
         self.taint_set: Small = np.zeros(rows, dtype=np.int32)
@@ -186,6 +191,15 @@ class Cluster:
                 self.attach_limits[row] = limits
             else:
                 del self.attach_limits[row]
+            self._node_changed(row)
+
+    def take_volumes(self, plan: VolumePlan, node: str) -> None:
+        """A pod that is rehearsed on a node gets these volumes: they are not free for the next."""
+        if not plan.bindings and not plan.provisions:
+            return
+        self.volumes_taken |= {volume: claim for claim, volume in plan.bindings}
+        self.volumes_made |= dict.fromkeys(plan.provisions, node)
+        for row in np.flatnonzero(self.alive).tolist():
             self._node_changed(row)
 
     # -- nodes that refuse -----------------------------------------------------------------------------------------

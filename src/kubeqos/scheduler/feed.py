@@ -24,6 +24,7 @@ from kubeqos.client.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_CLASSES,
     SERVICES,
+    STORING,
     Resource,
     known_resources,
     resource_of,
@@ -31,11 +32,10 @@ from kubeqos.client.resources import (
 from kubeqos.client.shared import SharedInformers
 from kubeqos.codec import decode_json
 from kubeqos.logs import logger
-from kubeqos.model.kinds import APPS, CORE, RESOURCE, STORAGE
+from kubeqos.model.kinds import APPS, CORE, RESOURCE
 from kubeqos.model.objects import LabelSelectorView, convert
 from kubeqos.placement.preempt import DisruptionBudget
 from kubeqos.scheduler.core import Scheduler
-from kubeqos.scheduler.reading import storage
 
 REPLICATED = known_resources(("ReplicationController", CORE), ("ReplicaSet", APPS), ("StatefulSet", APPS))
 """Whose pods are spread by default."""
@@ -47,12 +47,6 @@ DEVICES = tuple(
     if (found := resource_of(f"{RESOURCE}/v1", kind)) is not None
 )
 """Claims of devices, which kube-scheduler allocates."""
-STORING = known_resources(
-    (storage.CLAIMS, CORE),
-    (storage.VOLUMES, CORE),
-    *((kind, STORAGE) for kind in (storage.CLASSES, storage.NODES, storage.DRIVERS, storage.CAPACITIES)),
-)
-"""What says where the volumes of a pod are."""
 _OPTIONAL = {
     NAMESPACES: "affinity to pods of namespaces with certain labels finds none",
     SERVICES: "pods of Services are not spread by default",
@@ -144,9 +138,12 @@ class Feed:
 
     def unread_storage(self) -> dict[str, str]:
         """Of kinds of storage that cannot be read at present: why."""
-        informers = [self._followed[resource] for resource in STORING]
-        unread = [one for one in informers if one.forbidden or not one.synced.is_set()]
-        return {one.resource.kind: one.problem or "not listed yet" for one in unread}
+        unread = {resource.kind: "not asked for yet" for resource in STORING if resource not in self._followed}
+        for resource in STORING:
+            informer = self._followed.get(resource)
+            if informer is not None and (informer.forbidden or not informer.synced.is_set()):
+                unread[resource.kind] = informer.problem or "not listed yet"
+        return unread
 
     def lagging(self) -> list[str]:
         """What it waits for before it can place anything."""

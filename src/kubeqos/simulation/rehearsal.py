@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kubeqos.placement.cluster import Cluster
-from kubeqos.placement.growth.groups import Waiting
-from kubeqos.placement.nodes import PlacedPod
+from kubeqos.placement.growth.groups import Waiting, settle
 from kubeqos.placement.placer import Placed, Placer
 from kubeqos.placement.preempt import NoPreemption, Preemptor
 from kubeqos.placement.score import DEFAULT_WEIGHTS
@@ -49,7 +48,7 @@ def _decide(cluster: Cluster, pod: Waiting, placer: Placer, preemptor: Preemptor
     answer = placer.place(pod.shape)
     if isinstance(answer, Placed):
         because = placer.because(pod.shape, answer)
-        cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape))
+        settle(cluster, pod, answer.node)
         return Rehearsed(pod.name, answer.node, because=because)
     because = answer.message  # of the cluster as it is, before anybody is evicted
     plan = preemptor.preempt(pod.shape, answer.explanation)
@@ -57,5 +56,5 @@ def _decide(cluster: Cluster, pod: Waiting, placer: Placer, preemptor: Preemptor
         return Rehearsed(pod.name, because=f"{because} preemption: {plan.message}")
     for victim in plan.victims:
         cluster.remove_pod(victim.uid)
-    cluster.add_pod(plan.node, PlacedPod(pod.uid, pod.name, pod.shape))
+    settle(cluster, pod, plan.node)
     return Rehearsed(pod.name, plan.node, tuple(victim.name for victim in plan.victims), because)

@@ -30,9 +30,10 @@ def plan(target: Target, groups_file: Path, form: str) -> None:
     """Tell which nodes to add for pods that wait, or which to take away, and what that costs.
 
     The same decision as the autoscaler of `kubeqos up` makes, for any cluster: groups are described in a file (`name`,
-    `min`, `max`, `cost`, `selector`, `template`), their nodes are found by labels. Classes, cost and
-    PodDisruptionBudgets count. Whoever runs the cluster carries it out.
+    `min`, `max`, `cost`, `selector`, `template`), their nodes are found by labels. Classes, cost, volumes
+    and PodDisruptionBudgets count. Whoever runs the cluster carries it out.
     """
+    from kubeqos.cli.rehearse.claimed import volumes_now
     from kubeqos.cli.rehearse.groups import read_groups
     from kubeqos.placement.growth.decision import decide
     from kubeqos.scheduler.reading.nodegroups import occupants
@@ -41,8 +42,9 @@ def plan(target: Target, groups_file: Path, form: str) -> None:
     nodes, pods = target.reader.items("/api/v1/nodes"), target.reader.items("/api/v1/pods")
     budgets = target.reader.items("/apis/policy/v1/poddisruptionbudgets")
     groups = read_groups(groups_file, nodes)
-    cluster, waiting = snapshot(nodes, pods)
-    found = decide(cluster, waiting, groups, occupants(pods, budgets))
+    volumes = volumes_now(target)
+    cluster, waiting = snapshot(nodes, pods, volumes=volumes)
+    found = decide(cluster, waiting, groups, occupants(pods, budgets, volumes))
     if is_data(form):
         emit(_plain(found), form)
     elif form == "name":

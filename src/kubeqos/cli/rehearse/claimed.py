@@ -1,4 +1,4 @@
-"""The claims and volumes of a cluster, for whoever decides as its scheduler would (`simulate fit`, `why`)."""
+"""The claims and volumes of a cluster, for whoever decides as its scheduler would (`simulate`, `autoscale`, `why`)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ from kubeqos.client.resources import (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_CLASSES,
-    resource_named,
+    STORING,
 )
-from kubeqos.model.kinds import STORAGE
 
 if TYPE_CHECKING:
     from kubeqos.scheduler.reading.claims import Claimed
     from kubeqos.scheduler.reading.storage import VolumeIndex
-
-_STORAGE = tuple(resource_named(kind) for kind in ("PersistentVolumeClaim", "PersistentVolume")) + tuple(
-    resource_named(kind, STORAGE) for kind in ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity")
-)
 
 
 def claimed_now(target: Target) -> Claimed:
@@ -43,7 +38,7 @@ def volumes_now(target: Target) -> VolumeIndex | None:
     from kubeqos.scheduler.reading.storage import volumes_in
 
     try:
-        return volumes_in((one.kind, raw) for one in _STORAGE for raw in target.api.items(one.path()))
+        return volumes_in((one.kind, raw) for one in STORING for raw in target.api.items(one.path()))
     except ApiError as error:
         if not error.not_found and not error.forbidden:
             raise

@@ -51,7 +51,7 @@ def pod_data(
         story=list(told),
         decisions=decisions,
         refused=pending.get("refused", []),
-        nearest=pending.get("nearest", []),
+        nearest=pending.get("nearest") or ([pending["waits"]] if "waits" in pending else []),
         fixes=[_fix(pod, one) for one in pending.get("remedies", [])],
         now=pending.get("now", ""),
         left_out=left_out,

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kubeqos.placement.nodes import NodeFacts
+from kubeqos.placement.cluster import Cluster
+from kubeqos.placement.nodes import NodeFacts, PlacedPod
 from kubeqos.placement.shape import Shape
+from kubeqos.placement.storage.filters import volume_plan
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -55,6 +57,13 @@ class Occupant:
     """Why it cannot be moved elsewhere; empty when it can."""
     daemon: bool = False
     """It goes with its node: a DaemonSet has one on each."""
+
+
+def settle(cluster: Cluster, pod: Waiting, node: str) -> None:
+    """Put a pod on a node of a rehearsal, with the volumes that it gets there."""
+    if pod.shape.volumes is not None and pod.shape.volumes.unbound:
+        cluster.take_volumes(volume_plan(cluster, pod.shape.volumes.unbound, node), node)
+    cluster.add_pod(node, PlacedPod(pod.uid, pod.name, pod.shape))
 
 
 def named(template: NodeFacts, name: str) -> NodeFacts:

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kubeqos.placement.cluster import Cluster
-from kubeqos.placement.growth.groups import NodeGroup, Waiting, named
-from kubeqos.placement.nodes import PlacedPod
+from kubeqos.placement.growth.groups import NodeGroup, Waiting, named, settle
 from kubeqos.placement.placer import Placed, Placer, Unplaced
 
 
@@ -76,7 +75,7 @@ def place_all(cluster: Cluster, pending: Sequence[Waiting], placed: dict[str, st
     for pod in pending:
         answer = placer.place(pod.shape)
         if isinstance(answer, Placed):
-            cluster.add_pod(answer.node, PlacedPod(pod.uid, pod.name, pod.shape))
+            settle(cluster, pod, answer.node)
             placed[pod.name] = answer.node
         else:
             left.append(pod)
@@ -93,6 +92,7 @@ def _taken_by(cluster: Cluster, group: NodeGroup, pending: Sequence[Waiting]) ->
 def _reasons(cluster: Cluster, pending: Sequence[Waiting], groups: Sequence[NodeGroup]) -> dict[str, str]:
     """Why growth does not help: judged against an empty node of every group."""
     empty = Cluster()
+    empty.volumes_taken, empty.volumes_made = cluster.volumes_taken, cluster.volumes_made
     for group in groups:
         empty.set_node(named(group.template, group.name))
     reasons: dict[str, str] = {}

@@ -127,17 +127,32 @@ class _Matching:
     def _unmatched(self, claim: UnboundClaim) -> Bools:
         """Where no volume is left for it."""
         still_open = self._some.copy()
-        for volume in claim.volumes if not claim.selected else ():
+        for volume in self.left_for(claim):
             taken = self._taken.setdefault(volume.name, ~self._some)
             gets = still_open & self.reachable(volume) & ~taken
             self._taken[volume.name] = taken | gets
             still_open &= ~gets
         return still_open
 
+    def left_for(self, claim: UnboundClaim) -> Sequence[FreeVolume]:
+        """Volumes that nobody has taken before, or the one that was taken for this very claim."""
+        if self._made_at(claim):
+            return ()
+        taken = self._cluster.volumes_taken
+        if not taken:
+            return claim.volumes
+        own = [one for one in claim.volumes if taken.get(one.name) == claim.key]
+        return own or [one for one in claim.volumes if one.name not in taken]
+
+    def _made_at(self, claim: UnboundClaim) -> str:
+        """The node for which its volume is being made, or would be."""
+        return claim.selected or self._cluster.volumes_made.get(claim.key, "")
+
     def _selected(self, claim: UnboundClaim) -> Bools:
-        if not claim.selected:
+        node = self._made_at(claim)
+        if not node:
             return self._some
-        row = self._cluster.row_of.get(claim.selected, -1)
+        row = self._cluster.row_of.get(node, -1)
         found: Bools = np.arange(len(self._cluster.alive))[self._rows] == row
         return found
 
@@ -184,7 +199,7 @@ def volume_plan(cluster: Cluster, claims: Sequence[UnboundClaim], node: str) -> 
     provisions: list[str] = []
     for claim in claims:
         taken = {volume for _, volume in bindings}
-        left = (one for one in claim.volumes if not claim.selected and one.name not in taken)
+        left = (one for one in matching.left_for(claim) if one.name not in taken)
         volume = next((one for one in left if matching.reachable(one)[0]), None)
         if volume is None:
             provisions.append(claim.key)

@@ -12,18 +12,21 @@ from kubeqos.model.objects import LabelSelectorView, NodeView, PodView, convert
 from kubeqos.placement.growth.groups import Occupant
 from kubeqos.placement.nodes import NodeFacts
 from kubeqos.placement.selectors import labels_predicate
-from kubeqos.placement.shape import compile_shape
 from kubeqos.rules.qos.classes import catalog
 from kubeqos.scheduler.reading.objects import node_facts
+from kubeqos.scheduler.reading.snapshot import shape_with_claims
+from kubeqos.scheduler.reading.storage import VolumeIndex
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 """What owners of pods tell Kubernetes' autoscaler, and this one."""
 MIRROR = "kubernetes.io/config.mirror"
 
 
-def occupants(pods: Iterable[Mapping[str, Any]], budgets: Iterable[Mapping[str, Any]]) -> dict[str, list[Occupant]]:
-    """The pods of each node, and which of them cannot be moved: for lack of somebody who makes them again, or because a
-    PodDisruptionBudget allows no eviction now."""
+def occupants(
+    pods: Iterable[Mapping[str, Any]], budgets: Iterable[Mapping[str, Any]], volumes: VolumeIndex | None = None
+) -> dict[str, list[Occupant]]:
+    """The pods of each node, and which of them cannot be moved: for lack of somebody who makes them again, because a
+    PodDisruptionBudget allows no eviction now, or because of their volumes."""
     full = [_Budget(raw) for raw in budgets if int((raw.get("status") or {}).get("disruptionsAllowed") or 0) <= 0]
     found: dict[str, list[Occupant]] = {}
     for raw in pods:
@@ -35,7 +38,8 @@ def occupants(pods: Iterable[Mapping[str, Any]], budgets: Iterable[Mapping[str, 
         daemon = MIRROR in meta.annotations or (owner is not None and owner.kind == "DaemonSet")
         stays = "" if daemon else _stays(pod, full)
         name = f"{meta.namespace}/{meta.name}"
-        found.setdefault(node, []).append(Occupant(meta.uid, name, compile_shape(_free(pod)), stays, daemon))
+        shape, waits = shape_with_claims(_free(pod), None, volumes)
+        found.setdefault(node, []).append(Occupant(meta.uid, name, shape, stays or waits, daemon))
     return found
 
 

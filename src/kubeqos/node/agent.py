@@ -86,7 +86,7 @@ class NodeAgent:
         )
         self.cgroups = self._cgroup_keeper()
         core, runtime, tell = self.core, self.runtime, parts.events.node
-        self.updater = ContainerUpdater(core, runtime, self.admission, lambda: self.context, self._act, tell)
+        self.updater = ContainerUpdater(core, runtime, self.admission, self.context, self._act, tell)
         kernel = self.cgroups.cpuset if self.cgroups else None
         self.books = Books(core, runtime, self.admission, self.updater, tell, kernel)
         self.executor = Executor(
@@ -94,7 +94,7 @@ class NodeAgent:
             runtime,
             self.admission,
             self.updater,
-            lambda: self.context,
+            self.context,
             Prober(self.runtime, self.clock),
             api=parts.api,
             claims=parts.claims,
@@ -113,14 +113,14 @@ class NodeAgent:
         unthrottled, tell = self.admission.unthrottled, self.parts.events.pod
         units = units_of(settings.cgroup_driver, settings.cgroup_fs)
         owned = self.admission.owned if settings.cpu_partitions else None
-        return CgroupKeeper(files, self.core, lambda: self.context, milli, spare, unthrottled, tell, units, owned)
+        return CgroupKeeper(files, self.core, self.context, milli, spare, unthrottled, tell, units, owned)
 
     def _make_reports(self) -> None:
         """Where pods come from, and where everything about them and about the node is told."""
         api = self.parts.api
         self.record_node = self.parts.events.node
         self.supervisor = Supervisor(self.clock, self.record_node)
-        self.unsupported = UnsupportedFiles(self.admission.grant, lambda: self.context, self.parts.events.pod)
+        self.unsupported = UnsupportedFiles(self.admission.grant, self.context, self.parts.events.pod)
         self.decisions = NodeDecisions(self.parts, self.admission, self.core.pods.get)
         self.pods = self.parts.pods
         self.writer = PodWriter(api, self._spawn, self.parts.events.pod, self.decisions.status) if api else None
@@ -419,8 +419,7 @@ class NodeAgent:
             return
         for refused in set(found.refused) - set(self.classes.catalog.refused):
             self.record_node("QOSResourceRefused", refused)
-        before, self.classes.catalog = self.classes.catalog, found
-        self.context = replace(self.context, catalog=found)
+        before = self.classes.take_over(found)
         for uid, pod in list(self.core.pods.items()):
             missing = self.classes.unavailable(pod.admitted) if self.settings.qos_class_eviction else []
             if missing:

@@ -47,7 +47,7 @@ async def test_a_token_is_written_and_renewed_before_it_ends(live: LiveServer, t
     first = await tokens.token(pod, "vault/600")
     write_all(pod, context(tmp_path), {(TOKEN, "vault/600"): {"token": first}})
     assert file.read_bytes() == first and await tokens.token(pod, "vault/600") == first
-    keeping = asyncio.create_task(tokens.run(lambda: [pod], lambda: context(tmp_path)))
+    keeping = asyncio.create_task(tokens.run(lambda: [pod], context(tmp_path)))
     await clock.advance(420)
     assert file.read_bytes() == first
     await asyncio.sleep(1.1)  # a token of the same second would be the same one

@@ -45,7 +45,7 @@ class Tree:
         self.told: list[tuple[str, str, str]] = []
         host = Host(folder, version=version)
         host.written = lambda *words: self.told.append(words)
-        self.quotas = Quotas(host, self.table, lambda: self.grants, lambda: context)
+        self.quotas = Quotas(host, self.table, lambda: self.grants, context)
         for cgroup, quota_us in KUBELETS.items():
             self.write(cgroup, quota_us)
 

@@ -35,7 +35,7 @@ class CgroupKeeper:
         self,
         files: CgroupFiles,
         core: Core,
-        context: Callable[[], Context],
+        context: Context,
         cpu_milli: int,
         spare_bytes: int,
         unthrottled: Callable[[], Collection[str]] = tuple,
@@ -64,7 +64,7 @@ class CgroupKeeper:
 
     def plan(self) -> dict[str, CgroupValues]:
         """What is to stand in the hierarchy for the pods that are admitted now."""
-        context = self._context()
+        context = self._context
         pods = [pod.admitted for pod in self._core.pods.values() if pod.allocated]
         return plan(
             pods,
@@ -105,7 +105,7 @@ class CgroupKeeper:
                 contents, problems = await self.units.tell(contents)
             done = self.files.write(contents)
             done.problems += problems
-            paths = {pod_cgroup(pod.admitted, self._context()): uid for uid, pod in self._core.pods.items()}
+            paths = {pod_cgroup(pod.admitted, self._context): uid for uid, pod in self._core.pods.items()}
             self.protected = {paths[path]: found for path, found in done.protected.items() if path in paths}
             self._keep_partitions(wanted)
             self._tell_kills(paths)
@@ -137,7 +137,7 @@ class CgroupKeeper:
 
     def _owners(self, owned: Callable[[ContainerRef], CpuSet]) -> Iterator[Owner]:
         for uid, pod in self._core.pods.items():
-            path = pod_cgroup(pod.admitted, self._context())
+            path = pod_cgroup(pod.admitted, self._context)
             for ref, _ in pod.admitted.containers():
                 record = pod.containers.get(ref.name)
                 if record is None or not record.live or record.newest is None or not (cpus := owned(ref)):
@@ -158,11 +158,11 @@ class CgroupKeeper:
 
     def cpuset(self, pod: AdmittedPod, container_id: str) -> dict[str, str]:
         """Where the kernel lets a container run."""
-        return self.files.cpuset(pod_cgroup(pod, self._context()), container_id)
+        return self.files.cpuset(pod_cgroup(pod, self._context), container_id)
 
     async def remove(self, pod: AdmittedPod) -> None:
         """The pod's containers have stopped; what is busy for another moment goes at the next reconcile."""
-        path = pod_cgroup(pod, self._context())
+        path = pod_cgroup(pod, self._context)
         self.files.end(path)
         async with self._turn:
             self._tell_kills({path: pod.uid})  # the count goes with the cgroup

@@ -24,7 +24,7 @@ class UnsupportedFiles:
     def __init__(
         self,
         grant: Callable[[ContainerRef], Grant],
-        context: Callable[[], Context],
+        context: Context,
         tell: Callable[[Raw, Record], None],
     ) -> None:
         self._grant = grant
@@ -36,7 +36,7 @@ class UnsupportedFiles:
 
     def look_at(self, pods: Iterable[PodRecord], *, told: bool = False) -> None:
         """Tell about these pods what was not told before; nothing if an earlier life of the agent has told it."""
-        if self._context().cgroup_version != 1:
+        if self._context.cgroup_version != 1:
             return
         for pod in pods:
             lacks = self._lacks(pod) if pod.holds and pod.uid not in self._told else {}
@@ -61,6 +61,6 @@ class UnsupportedFiles:
             for name, files in lacks.items()
         )
         return (
-            f"Resource plugins set files of cgroup v2, which node {self._context().node_name} does not have: {named}. "
+            f"Resource plugins set files of cgroup v2, which node {self._context.node_name} does not have: {named}. "
             "The containers run without them; boot the node with cgroup v2, or let the plugins set no Unified values"
         )

@@ -30,7 +30,7 @@ from kubeqos.node.config.configuration import NodeConfiguration
 from kubeqos.node.config.plugins import PluginManagers, claims_from, plugin_managers
 from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.config.settings import SIMULATED_DISK_BYTES, STATIC, NodeSettings
-from kubeqos.node.cri.context import Context
+from kubeqos.node.cri.context import Context, NoClasses
 from kubeqos.node.parts import EffectsInFlight, NodeParts
 from kubeqos.node.pressure import hostfiles
 from kubeqos.node.pressure.thresholds import Pressure, PressureSettings
@@ -119,19 +119,22 @@ def assemble(
     # Claims live in the API server, and only CCI asks for them.
     if claims is None:
         claims = claims_from(api) if api is not None and settings.gates.enabled(CCI) else no_claims
+    classes = ClassManager() if settings.gates.enabled(QOS_RESOURCES) else None
     return NodeParts(
         settings=settings,
         services=services or ServiceSettings(),
         runtime=runtime,
         machine=machine,
-        context=replace(context_of(settings, runtime, machine), folders=hosting.folders),
+        context=replace(
+            context_of(settings, runtime, machine), folders=hosting.folders, classes=classes or NoClasses()
+        ),
         events=events or NodeEvents(api, settings.node_name, hosting.on_event),
         pods=hosting.pods or (ApiPods(api, settings.node_name) if api is not None else LocalPods()),
         ledger=hosting.ledger or FileLedger(settings.state_dir, threaded=isinstance(hosting.clock, WallClock)),
         pressure=Pressure(pressure or PressureSettings(thresholds(HARD_DEFAULTS))),
         api=api,
         clock=hosting.clock,
-        classes=ClassManager() if settings.gates.enabled(QOS_RESOURCES) else None,
+        classes=classes,
         cpus=cpu_manager(settings, machine) if static_cpus else None,
         memory=MemoryManager(machine, settings.reserved_memory) if settings.memory_manager_policy == STATIC else None,
         plugins=plugins or PluginManagers(),

@@ -59,8 +59,8 @@ def sandbox_config(pod: AdmittedPod, attempt: int, context: Context) -> cri.PodS
     config.linux.security_context.namespace_options.CopyFrom(_namespaces(spec))
     for port in _ports(spec):
         config.port_mappings.add(**port)
-    config.qos_resources.extend(_pod_classes(pod, context.catalog))
-    if context.catalog.types:
+    config.qos_resources.extend(_pod_classes(pod, context.classes.catalog))
+    if context.classes.catalog.types:
         # For a runtime that knows classes, which need not guess it from cgroups (KEP-3008, Pass on Pod QoS class).
         config.qos_resources.add(**{"name": POD_QOS, "class": pod.qos.value})
     return config
@@ -69,7 +69,7 @@ def sandbox_config(pod: AdmittedPod, attempt: int, context: Context) -> cri.PodS
 def sandbox_update(pod: AdmittedPod, sandbox_id: str, context: Context) -> cri.UpdatePodSandboxResourcesRequest:
     """The classes that a running pod is brought to; its amounts are in cgroups that are the node's own."""
     return cri.UpdatePodSandboxResourcesRequest(
-        pod_sandbox_id=sandbox_id, qos_resources=_pod_classes(pod, context.catalog)
+        pod_sandbox_id=sandbox_id, qos_resources=_pod_classes(pod, context.classes.catalog)
     )
 
 
@@ -165,7 +165,7 @@ def container_config(
     if target_id:
         options = config.linux.security_context.namespace_options
         options.pid, options.target_id = cri.TARGET, target_id
-    config.qos_resources.extend(classes_of(pod, view, context.catalog))
+    config.qos_resources.extend(classes_of(pod, view, context.classes.catalog))
     return config
 
 
@@ -254,7 +254,7 @@ def resource_update(
     return cri.UpdateContainerResourcesRequest(
         container_id=container_id,
         linux=linux_resources(pod, view, grant, context),
-        qos_resources=classes_of(pod, view, context.catalog),
+        qos_resources=classes_of(pod, view, context.classes.catalog),
     )
 
 

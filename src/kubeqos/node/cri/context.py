@@ -8,13 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kubeqos.errors import InputError
 from kubeqos.rules.qos.cgroups import CgroupSettings, NodeMemory
 from kubeqos.rules.qos.classes import Catalog
 
 Raw = Mapping[str, Any]
+
+
+class OffersClasses(Protocol):
+    """Knows the classes that the node offers now; they change while it runs."""
+
+    @property
+    def catalog(self) -> Catalog: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoClasses:
+    """A node that offers none, for good."""
+
+    catalog: Catalog = field(default_factory=Catalog)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,7 @@ class Context:
     cgroup_driver: str = "cgroupfs"
     cgroup_root: str = ""
     cgroup_version: int = 2
-    catalog: Catalog = field(default_factory=Catalog)
+    classes: OffersClasses = field(default_factory=NoClasses)
     host_ip: str = ""
     node_name: str = ""
     hugepage_sizes: tuple[int, ...] = ()

@@ -78,7 +78,7 @@ class Executor:
         runtime: Runtime,
         admission: Reserves,
         updater: UpdatesContainers,
-        context: Callable[[], Context],
+        context: Context,
         prober: Prober,
         *,
         api: Api | None = None,
@@ -157,7 +157,7 @@ class Executor:
             await self._cgroups.remove(pod.admitted)
         await self._admission.release(pod.uid)
         self._updater.removed(pod.uid)
-        context = self._context()
+        context = self._context
         if pod.ending is not None and context.folders:
             own = context.state_dir / "pods" / pod.uid
             # Logs and last words of a pod that has ended stay; its volumes go, or evicting it would free no disk.
@@ -176,7 +176,7 @@ class Executor:
 
     async def keep_tokens(self) -> None:
         """Renew the tokens in pods' volumes, for ever; returns where this node makes no volumes."""
-        if self._tokens is not None and self._context().folders:
+        if self._tokens is not None and self._context.folders:
             pods = self._core.pods
             await self._tokens.run(
                 lambda: [one.admitted for one in pods.values() if one.sandbox is not None], self._context
@@ -185,7 +185,7 @@ class Executor:
     # ---- Sandboxes
 
     async def _run_sandbox(self, pod: PodRecord, effect: fx.RunSandbox) -> fx.Result:
-        context, admitted = self._context(), pod.admitted
+        context, admitted = self._context, pod.admitted
         if context.folders and pod.view.spec.volumes:
             try:
                 files = await self._files(admitted, volumes.needs(admitted))
@@ -222,7 +222,7 @@ class Executor:
         return None
 
     async def _update_sandbox(self, pod: PodRecord, effect: fx.UpdateSandbox) -> fx.Result:
-        request = sandbox_update(pod.admitted, effect.id, self._context())
+        request = sandbox_update(pod.admitted, effect.id, self._context)
         if request.qos_resources:
             await self._runtime.update_pod_sandbox_resources(request)
         await self._admission.told(pod.uid, SANDBOX)
@@ -239,13 +239,13 @@ class Executor:
         if policy == "Never":
             text = f'Container image "{image}" is not present with pull policy of Never'
             raise StartError("ErrImageNeverPull", text)
-        config = sandbox_config(pod.admitted, 0, self._context())
+        config = sandbox_config(pod.admitted, 0, self._context)
         await self._runtime.pull_image(image, sandbox_config=config)
         return "pulled"
 
     async def _create(self, pod: PodRecord, effect: fx.CreateContainer) -> fx.Result:
         self._accompany(pod)
-        context, (admitted, ref) = self._context(), _described(pod, effect.container)
+        context, (admitted, ref) = self._context, _described(pod, effect.container)
         sandbox = pod.newest_sandbox
         assert sandbox is not None
         grant = self._admission.grant(ref)
@@ -306,7 +306,7 @@ class Executor:
         await self._updater.room(ref, self._admission.cpus_of(ref))
         for manager in self._admission.managers if ref.kind is not ContainerKind.EPHEMERAL else ():
             if isinstance(manager, StartHook):
-                cgroup = pod_cgroup(admitted, self._context())
+                cgroup = pod_cgroup(admitted, self._context)
                 refusal = await manager.before_start(admitted, ref, effect.id, cgroup)
                 if refusal is not None:
                     raise StartError(refusal.reason, refusal.message)
@@ -336,7 +336,7 @@ class Executor:
         await self._updater.room(ref, self._admission.cpus_of(ref))
         async with self._updater.paused(ref):
             grant, void = self._admission.grant(ref), self._updater.outstanding((pod.uid, ref.name))
-            request = resource_update(admitted, ref, effect.id, grant, self._context())
+            request = resource_update(admitted, ref, effect.id, grant, self._context)
             await self.keep_cgroups()
             await self._runtime.update_container_resources(request)
             self._updater.updated(ref, grant, void)
@@ -349,7 +349,7 @@ class Executor:
 
     def _seen(self, status: cri.ContainerStatus) -> SeenContainer:
         """A container with its last words, if it left any."""
-        found, context = seen_container(status), self._context()
+        found, context = seen_container(status), self._context
         pod = self._core.pods.get(status.labels.get(POD_UID_LABEL, ""))
         if found.stage is not Stage.EXITED or found.message or pod is None or not context.folders:
             return found
@@ -377,7 +377,7 @@ class Executor:
 
     def _ip(self, pod: PodRecord) -> str:
         ips = pod.sandbox.ips if pod.sandbox is not None else ()
-        return ips[0] if ips else self._context().host_ip
+        return ips[0] if ips else self._context.host_ip
 
     # ---- Looking
 

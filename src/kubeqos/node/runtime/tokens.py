@@ -49,7 +49,7 @@ class Tokens:
             known = self._issued[pod.uid, wish] = await self._request(pod, wish)
         return known.token
 
-    async def run(self, pods: Callable[[], Iterable[AdmittedPod]], context: Callable[[], Context]) -> None:
+    async def run(self, pods: Callable[[], Iterable[AdmittedPod]], context: Context) -> None:
         """Renew what has grown old, as long as its pod is here."""
         while True:
             await self._clock.sleep_until(self._clock.now_ns() + int(LOOK_SECONDS * NS))
@@ -57,7 +57,7 @@ class Tokens:
             self._issued = {key: one for key, one in self._issued.items() if key[0] in here}
             for (uid, wish), issued in list(self._issued.items()):
                 if self._now() >= issued.renew_at:
-                    await self._renew(here[uid], wish, context())
+                    await self._renew(here[uid], wish, context)
 
     async def _renew(self, pod: AdmittedPod, wish: str, context: Context) -> None:
         try:

@@ -78,7 +78,7 @@ class ContainerUpdater:
         core: FollowsPods,
         runtime: Runtime,
         admission: DeclaresGrants,
-        context: Callable[[], Context],
+        context: Context,
         spawn: Spawn,
         record_node: RecordNode,
     ) -> None:
@@ -144,7 +144,7 @@ class ContainerUpdater:
 
     async def _update(self, container_id: str, grant: Grant) -> None:
         request = cri.UpdateContainerResourcesRequest(container_id=container_id)
-        apply_grant(request.linux, grant, self._context().cgroup_version)
+        apply_grant(request.linux, grant, self._context.cgroup_version)
         request.annotations.update(grant.annotations)
         try:
             await self._runtime.update_container_resources(request)
@@ -190,7 +190,7 @@ class ContainerUpdater:
         """Who was found with what it should have need not be told."""
         for key in self._found.keys() & wanted.keys():
             resources = self._found.pop(key)
-            same = has_grant(resources, wanted[key], self._context().cgroup_version)
+            same = has_grant(resources, wanted[key], self._context.cgroup_version)
             self.pending.found(key, _cpus_of(resources), wanted[key], same=same)
 
     async def created(self, ref: ContainerRef, container_id: str, grant: Grant) -> None:

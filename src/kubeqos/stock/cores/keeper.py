@@ -78,9 +78,9 @@ class CoreKeeper:
         self.admission = Admission(parts.machine, parts.managers, parts.ledger, lambda: None, topology, parts.refuses)
         self.shared = SharedRest(self.admission, table)
         self.fences = Fences(host, parts.machine.online)
-        self.quotas = Quotas(host, table, self.shared.grants, lambda: parts.context)
+        self.quotas = Quotas(host, table, self.shared.grants, parts.context)
         tell = parts.events.node
-        self.updater = ContainerUpdater(table, runtime, self.shared, lambda: parts.context, self._spawn, tell)
+        self.updater = ContainerUpdater(table, runtime, self.shared, parts.context, self._spawn, tell)
         self.books = Books(table, runtime, self.shared, self.updater, tell, self._kernel)
         self.supervisor = Supervisor(parts.clock, tell)
         self.ready = asyncio.Event()

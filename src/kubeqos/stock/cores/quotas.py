@@ -35,7 +35,7 @@ class Quotas:
         host: Host,
         table: PodTable,
         grants: Callable[[], Mapping[ContainerKey, Grant]],
-        context: Callable[[], Context],
+        context: Context,
     ) -> None:
         self._host, self._table = host, table
         self._grants, self._context = grants, context
@@ -75,7 +75,7 @@ class Quotas:
         cgroups = {id: cgroup_path(row.cgroups[id]) for id in live}
         if not owners and not self._lifted & {*cgroups.values()}:
             return
-        context, spec, qos = self._context(), row.admitted.view.spec, row.admitted.qos
+        context, spec, qos = self._context, row.admitted.view.spec, row.admitted.qos
         of_pod = pod_values(spec, qos, context.memory, context.cgroups).cpu_quota_us
         for pod in {str(PurePosixPath(one).parent) for one in cgroups.values()}:
             yield pod, bool(owners), of_pod or NO_QUOTA
@@ -92,7 +92,7 @@ class Quotas:
         text = str(quota_us) if is_v1 or quota_us > 0 else "max"
         if not now or now[0] == text:
             return  # the runtime has not made it yet, or it has just gone; or all is well
-        period = [] if is_v1 else [now[1] if quota_us == NO_QUOTA else str(self._context().cgroups.cpu_period_us)]
+        period = [] if is_v1 else [now[1] if quota_us == NO_QUOTA else str(self._context.cgroups.cpu_period_us)]
         try:
             self._host.perform(place, [CgroupWrite(CPU, ((file, " ".join([text, *period])),), needed=False)])
         except RemoteError as error:

@@ -29,10 +29,16 @@ class ClassManager:
 
     def __init__(self, catalog: Catalog | None = None) -> None:
         self.catalog = catalog or Catalog()
+        """What the runtime offers now."""
         self._held: dict[str, dict[ClassKey, int]] = {}
         self._after_resize: dict[str, dict[ClassKey, int]] = {}
         """What pods hold once their containers have been told of a resize, where that is less."""
         self._used: Counter[ClassKey] = Counter()
+
+    def take_over(self, found: Catalog) -> Catalog:
+        """The runtime offers this from now on; the answer is what it offered before."""
+        before, self.catalog = self.catalog, found
+        return before
 
     def used(self) -> Counter[ClassKey]:
         """Assignments of every class on this node."""

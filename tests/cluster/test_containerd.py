@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from kubeqos.client.resources import NODES, PODS
 from kubeqos.model.hardware.sysfs import read_machine
 from tests.cli.local.test_up import kubeqos, start
 from tests.cri.containerd import Containerd
+from tests.node.cgroups.test_containerd import BUSY
 from tests.node.pods import container, resources
 from tests.node.test_containerd import SLEEP, busybox
 from tests.node.test_live import bound, get_or_none, until
@@ -64,6 +66,21 @@ async def on_node(api: HttpApi, name: str) -> str:
     return str((await until(f"{name} runs", runs))["spec"]["nodeName"])
 
 
+async def busy(api: HttpApi, kubepods: str, name: str, cpu: str) -> str:
+    """Start a pod that asks for so much and wants all of one CPU; its cgroup."""
+    one = busybox("main", BUSY, resources={"requests": {"cpu": cpu}})
+    made = await api.create(PODS, meant(name, one, **REAL))
+    assert await on_node(api, name) == "here"
+    return f"{kubepods}/burstable/pod{made['metadata']['uid']}"
+
+
+async def cpu_seconds(pods: list[str], seconds: float) -> list[float]:
+    """CPU time of pods within a while."""
+    before = [int(cgroups.value(one, "cpu.usage_ns")) for one in pods]
+    await asyncio.sleep(seconds)
+    return [(int(cgroups.value(one, "cpu.usage_ns")) - then) / 1e9 for one, then in zip(pods, before, strict=True)]
+
+
 async def test_this_machine_as_a_node_of_a_cluster(containerd: Containerd, tmp_path: Path, data_dir: Path) -> None:
     config = tmp_path / "cluster.yaml"
     config.write_text(CLUSTER.format(endpoint=containerd.endpoint, parent=containerd.cgroup_parent))
@@ -92,6 +109,16 @@ async def test_this_machine_as_a_node_of_a_cluster(containerd: Containerd, tmp_p
 
         # It ran, and is never to run again: what is said of it last must not be that it is yet to start.
         await until("the pod and its cgroups are gone", gone)
+        pods = [await busy(api, kubepods, name, cpu) for name, cpu in (("heavy", "640m"), ("light", "80m"))]
+        heavy, light = await cpu_seconds(pods, 6.0)
+        assert heavy > 4 * light > 0, (heavy, light)
+        for name in ("heavy", "light"):
+            await api.delete(PODS, name, "default", grace_seconds=0)
+
+        async def nothing_left() -> bool:
+            return not any(cgroups.folders(one) for one in pods)
+
+        await until("their cgroups are gone", nothing_left)
     finally:
         await api.close()
         kubeqos("down", "--data-dir", str(data_dir))

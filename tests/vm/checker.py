@@ -137,7 +137,7 @@ def write(asked: dict) -> dict:
 
 
 def hardware(asked: dict) -> dict:
-    """What lscpu and numactl say of this machine."""
+    """What lscpu and numactl say of this machine, and at which NUMA node the kernel has its network cards."""
     rows = subprocess.run(
         ["lscpu", "--all", "--parse=CPU,CORE,SOCKET,NODE,ONLINE"], capture_output=True, text=True, check=True
     ).stdout
@@ -158,7 +158,11 @@ def hardware(asked: dict) -> dict:
     for path in Path("/sys/devices/system/node").glob("node*/hugepages/hugepages-*kB/nr_hugepages"):
         key = f"{path.parts[-4].removeprefix('node')}/{path.parts[-2].removeprefix('hugepages-').removesuffix('kB')}"
         pages_of[key] = int(path.read_text())
-    return {"cpus": cpus, "nodes": nodes, "hugepages": pages_of}
+    cards = {}
+    for path in Path("/sys/bus/pci/devices").iterdir():
+        for name in (*path.glob("net/*"), *path.glob("virtio*/net/*")):
+            cards[name.name] = int((path / "numa_node").read_text())
+    return {"cpus": cpus, "nodes": nodes, "hugepages": pages_of, "nics": cards}
 
 
 def pressure(asked: dict) -> dict:

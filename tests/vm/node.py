@@ -78,7 +78,7 @@ SCRATCH = "/mnt/scratch"
 CLASSES = """\
 resources:
   cpu-class: {provider: cpu, classes: {latency: {weight: 800}, batch: {idle: true}}}
-  memory: {provider: memory, classes: {protected: {low: 64Mi}}}
+  memory: {provider: memory, classes: {protected: {low: 64Mi}, guarded: {min: 64Mi}}}
   ulimits: {provider: ulimits, classes: {few-files: {nofile: "64:128"}}}
   blockio:
     provider: blockio

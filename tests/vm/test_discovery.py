@@ -31,6 +31,7 @@ print(json.dumps({
         }
         for node in machine.nodes
     },
+    "nics": {one.name: one.numa for one in machine.devices if one.kind == "nic"},
 }))
 """
 
@@ -70,5 +71,7 @@ def test_the_machine_is_what_lscpu_and_numactl_say(machines: Machines, name: str
         }
         assert {str(int(size) >> 10): count for size, count in node["hugepages"].items() if count} == pages
     machine = MACHINES[name]
+    assert believed["nics"] == truth["nics"]
+    assert sorted(truth["nics"].values()) == sorted(machine.nics)
     assert len(truth["cpus"]) == machine.sockets * machine.cores * machine.threads
     assert len(truth["nodes"]) == len(machine.nodes)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.vm.conftest import NodeMaker
-from tests.vm.node import Node, pod
+from tests.vm.node import SCRATCH, Node, pod
 
 pytestmark = [pytest.mark.vm, pytest.mark.slow]
 on_cgroupfs = pytest.mark.parametrize("node", ["cgroupfs"], indirect=True)
@@ -57,6 +57,31 @@ def test_a_child_that_runs_out_of_memory_takes_its_container_along_and_that_is_t
     assert ended["reason"] == "OOMKilled", ended
     assert "survived" not in node.container_log("parent")
     node.until("the kill is told", lambda: kills(node, "parent"))
+
+
+@on_cgroupfs
+@pytest.mark.proves("memory-qos")
+def test_nobody_is_swapped_out_although_it_has_no_limit(node: Node) -> None:
+    """There is swap, and the kernel is to take memory back; what it may not swap out, it leaves where it is."""
+    swap = f"{SCRATCH}/swap"
+    made = f"dd if=/dev/zero of={swap} bs=1M count=64 status=none && chmod 600 {swap} && mkswap -q {swap}"
+    node.vm.run("sh", "-c", f"{made} && swapon {swap}", seconds=120)
+    try:
+        node.start_pod(pod("holder", "hog", "memory", "48"))
+        node.says("holder", "holds 48")
+        holder = node.container_id("holder")
+
+        def swapped_out() -> int:
+            own = next(iter(node.ask("files", id=holder)))
+            node.ask("reclaim", path=own, bytes=32 * MIB)
+            return int(node.levels("holder")[0]["memory.swap.current"])
+
+        assert swapped_out() == 0
+        node.ask("write", id=holder, file="memory.swap.max", text="max")
+        assert swapped_out() > 16 * MIB, "as it would be if it were not refused"
+        node.delete("holder")
+    finally:
+        node.vm.run("sh", "-c", f"swapoff {swap} && rm {swap}", seconds=120)
 
 
 def left_of_cache(node: Node) -> int:

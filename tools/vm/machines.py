@@ -33,6 +33,8 @@ class Machine:
     threads: int
     nodes: tuple[Numa, ...]
     distances: dict[tuple[int, int], int] = field(default_factory=dict)
+    nics: tuple[int, ...] = ()
+    """The NUMA node of each network card; none of them leads anywhere."""
     kernel: tuple[str, ...] = ()
     backports: bool = False
     core: bool = True
@@ -52,6 +54,11 @@ class Machine:
             words += ["-numa", f"node,nodeid={number},memdev=ram{number}{ranges}"]
         for (here, there), distance in self.distances.items():
             words += ["-numa", f"dist,src={here},dst={there},val={distance}"]
+        for number, node in enumerate(self.nics):
+            words += ["-device", f"pxb-pcie,id=side{number},bus_nr={64 * (number + 1)},bus=pcie.0,numa_node={node}"]
+            words += ["-device", f"pcie-root-port,id=port{number},bus=side{number},chassis={number + 1}"]
+            words += ["-netdev", f"user,id=net{number},restrict=on"]
+            words += ["-device", f"virtio-net-pci,netdev=net{number},bus=port{number},romfile="]
         return words
 
 
@@ -60,12 +67,14 @@ MACHINES = {
     for machine in (
         Machine(
             "two-sockets",
-            "2 sockets of 2 cores of 2 threads, one NUMA node each, huge pages of 2 MiB on both and one of 1 GiB",
+            "2 sockets of 2 cores of 2 threads, one NUMA node each, huge pages of 2 MiB on both and one of 1 GiB, a "
+            "network card at the second",
             sockets=2,
             cores=2,
             threads=2,
             nodes=(Numa("0-3", 2048), Numa("4-7", 3072)),
             distances={(0, 1): 21},
+            nics=(1,),
             kernel=("hugepagesz=2M", "hugepages=0:24,1:24", "hugepagesz=1G", "hugepages=1:1"),
         ),
         Machine(

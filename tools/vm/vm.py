@@ -83,7 +83,7 @@ class Vm:
             "-chardev",
             f"socket,id=line,path={self.folder}/line,server=on,wait=off",
             "-device",
-            "virtio-serial-pci",
+            "virtio-serial-pci,bus=pcie.0",
         ]
         return [*words, "-device", "virtserialport,chardev=line,name=kubeqos"]
 

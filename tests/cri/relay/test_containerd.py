@@ -108,6 +108,14 @@ def test_block_io_class_and_its_change_are_visible_in_the_cgroup(pod, containerd
     pod.update(container, blockio="slower")
     assert read("io.read_bps", container) == f"{disk} {512 << 10}"
     assert read("io.write_iops", container) == ""
+    # What somebody else writes there is put right within a minute.
+    none = f"{disk} 0" if cgroups.VERSION == 1 else f"{disk} rbps=max"
+    cgroups.file(f"{containerd.cgroup_parent}/{container}", "io.read_bps").write_text(none)
+    assert read("io.read_bps", container) == ""
+    deadline = time.monotonic() + 60
+    while not read("io.read_bps", container) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert read("io.read_bps", container) == f"{disk} {512 << 10}"
 
 
 @pytest.mark.proves("class-cpu", "class-changes")

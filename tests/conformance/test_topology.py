@@ -14,7 +14,7 @@ from kubeqos.topology.alignment.merge import merge
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.cpus import allocate_cpus
 from kubeqos.topology.distributed import take_distributed
-from kubeqos.topology.memory import Block, Kind, MemoryState
+from kubeqos.topology.memory import Block, MemoryHold, MemoryState
 from kubeqos.topology.packed import take_packed
 from tests.conformance.recorded import cases
 from tests.topology.strategies import machine_of_rows
@@ -140,7 +140,7 @@ def test_memory(case: dict[str, Any]) -> None:
         elif step["guaranteed"]:
             hints = {r: list(h) for r, h in state.hints(*owner, step["request"]).items()}
             assert hints == {r: [hint(h) for h in recorded] for r, recorded in step["hints"].items()}
-            after = state.allocate(*owner, step["request"], hint(step["affinity"]), Kind(step["kind"]))
+            after = state.allocate(*owner, step["request"], hint(step["affinity"]), MemoryHold(step["kind"]))
             if "error" in step:
                 assert isinstance(after, Unsatisfiable)
                 assert f"[memorymanager] {after.reasons[0].detail}" == step["error"]

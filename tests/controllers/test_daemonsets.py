@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kubeqos.controllers.actions import Patch
 from kubeqos.controllers.workloads.daemonsets import (
     DaemonNode,
+    DaemonPlan,
     FailedPods,
-    Plan,
     Roll,
     daemon_nodes,
     desired,
@@ -64,10 +64,10 @@ class DaemonWorld:
     def seen(self) -> list[DaemonNode]:
         return daemon_nodes(self.owner, self.nodes.values(), self.pods.values())
 
-    def plan(self) -> Plan:
+    def plan(self) -> DaemonPlan:
         return desired(self.owner, self.seen(), self.roll, self.now, self.failures)
 
-    def step(self) -> Plan:
+    def step(self) -> DaemonPlan:
         plan = self.plan()
         for one in plan.delete:
             self.pods.pop(one.name, None)

@@ -13,7 +13,7 @@ from kubeqos.client.resources import JOBS, PODS
 from kubeqos.controllers.actions import Create, Delete, Patch, Tell
 from kubeqos.controllers.batch import cronjobs
 from kubeqos.controllers.batch.jobpods import FINALIZER, INDEX, INDEX_FAILURES, format_indexes, parse_indexes
-from kubeqos.controllers.batch.jobs import Plan, desired, is_finished
+from kubeqos.controllers.batch.jobs import JobPlan, desired, is_finished
 from kubeqos.model.timestamps import timestamp
 from tests.controllers.world import merge
 
@@ -42,11 +42,11 @@ class JobWorld:
         assert self.job is not None
         return self.job.get("status") or {}
 
-    def plan(self) -> Plan:
+    def plan(self) -> JobPlan:
         assert self.job is not None
         return desired(self.job, list(self.pods.values()), self.now)
 
-    def step(self, stop_after: int = 99) -> Plan:
+    def step(self, stop_after: int = 99) -> JobPlan:
         """Carry out one plan, or its first actions: a controller may be killed between any two."""
         plan = self.plan()
         actions: list[Any] = [plan.status] if plan.status else []
@@ -318,7 +318,7 @@ def test_a_terminating_pod_is_replaced_when_it_has_stopped() -> None:
 
 
 def test_a_job_of_somebody_else_is_left_alone() -> None:
-    assert JobWorld(managedBy="example.com/queue").plan() == Plan()
+    assert JobWorld(managedBy="example.com/queue").plan() == JobPlan()
 
 
 @given(st.data())
@@ -375,19 +375,21 @@ def job(name: str, ended: str = "", at: float = CREATED) -> Object:
     }
 
 
-def decide(found: Object, jobs: list[Object], minutes: float, zone: datetime.tzinfo = datetime.UTC) -> cronjobs.Plan:
+def decide(
+    found: Object, jobs: list[Object], minutes: float, zone: datetime.tzinfo = datetime.UTC
+) -> cronjobs.CronJobPlan:
     return cronjobs.desired(found, jobs, zone, CREATED + minutes * MINUTE)
 
 
-def created(plan: cronjobs.Plan) -> list[str]:
+def created(plan: cronjobs.CronJobPlan) -> list[str]:
     return [one.body["metadata"]["name"] for one in plan.actions if isinstance(one, Create)]
 
 
-def told(plan: cronjobs.Plan) -> list[str]:
+def told(plan: cronjobs.CronJobPlan) -> list[str]:
     return [one.reason for one in plan.actions if isinstance(one, Tell)]
 
 
-def deleted(plan: cronjobs.Plan) -> list[str]:
+def deleted(plan: cronjobs.CronJobPlan) -> list[str]:
     return [one.name for one in plan.actions if isinstance(one, Delete)]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.topology.answers import Unsatisfiable
-from kubeqos.topology.changes import Change, Held, plan_changes
+from kubeqos.topology.changes import CpuChange, Held, plan_changes
 
 
 def cpus(text: str) -> CpuSet:
@@ -23,7 +23,7 @@ def exclusive(owner: str, text: str) -> Held:
     return Held(cpus(text), owner)
 
 
-def replay(before: dict[str, Held], after: dict[str, Held], changes: tuple[Change, ...]) -> None:
+def replay(before: dict[str, Held], after: dict[str, Held], changes: tuple[CpuChange, ...]) -> None:
     """Walk the writes and check every moment: nobody empty, nobody inside an exclusive owner's CPUs."""
     now = {name: held.cpus for name, held in before.items() if name in after}
     owner = {name: held.owner for name, held in after.items()}
@@ -42,19 +42,19 @@ def replay(before: dict[str, Held], after: dict[str, Held], changes: tuple[Chang
 def test_whoever_gives_is_narrowed_before_whoever_receives_is_started() -> None:
     before = {"web": shared("0-79")}
     after = {"web": shared("8-79"), "hpc": exclusive("hpc", "0-7")}
-    assert plan_changes(before, after) == (Change("web", cpus("8-79")), Change("hpc", cpus("0-7")))
+    assert plan_changes(before, after) == (CpuChange("web", cpus("8-79")), CpuChange("hpc", cpus("0-7")))
 
 
 def test_pools_of_kep_3461_example_1_are_resized_without_a_gap() -> None:
     before = {"online": shared("0-37,40-77"), "offline": shared("38-39,78-79")}
     after = {"online": shared("0-13,40-53"), "offline": shared("14-39,54-79")}
     changes = plan_changes(before, after)
-    assert changes == (Change("online", cpus("0-13,40-53")), Change("offline", cpus("14-39,54-79")))
+    assert changes == (CpuChange("online", cpus("0-13,40-53")), CpuChange("offline", cpus("14-39,54-79")))
 
 
 def test_a_container_that_ends_gives_way_at_once() -> None:
     before = {"old": exclusive("old", "0-3"), "web": shared("4-7")}
-    assert plan_changes(before, {"web": shared("0-7")}) == (Change("web", cpus("0-7")),)
+    assert plan_changes(before, {"web": shared("0-7")}) == (CpuChange("web", cpus("0-7")),)
 
 
 def test_nothing_changes_nothing_is_written() -> None:
@@ -101,7 +101,7 @@ def test_a_target_that_breaks_a_promise_is_refused() -> None:
 def test_a_container_becomes_exclusive_among_those_it_shared_with() -> None:
     before = {"a": shared("0-7"), "b": shared("0-7")}
     after = {"a": exclusive("a", "0-3"), "b": shared("4-7")}
-    assert plan_changes(before, after) == (Change("b", cpus("4-7")), Change("a", cpus("0-3")))
+    assert plan_changes(before, after) == (CpuChange("b", cpus("4-7")), CpuChange("a", cpus("0-3")))
 
 
 @st.composite

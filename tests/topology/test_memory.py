@@ -12,7 +12,7 @@ from kubeqos.model.hardware.named import GIB, MIB, split80
 from kubeqos.model.machine import Machine, NumaNode
 from kubeqos.topology.alignment.hints import ANYWHERE, Hint
 from kubeqos.topology.answers import Unsatisfiable
-from kubeqos.topology.memory import Block, Kind, MemoryState, hugepage_resource
+from kubeqos.topology.memory import Block, MemoryHold, MemoryState, hugepage_resource
 
 
 def on(*nodes: int) -> NumaSet:
@@ -73,7 +73,7 @@ def test_a_hint_that_is_too_small_is_widened(empty: MemoryState) -> None:
 
 
 def test_a_later_container_reuses_what_an_init_container_held(empty: MemoryState) -> None:
-    state = good(empty.allocate("p", "init", {"memory": 6 * GIB}, Hint(on(0), True), Kind.INIT))
+    state = good(empty.allocate("p", "init", {"memory": 6 * GIB}, Hint(on(0), True), MemoryHold.INIT))
     hints = state.hints("p", "main", {"memory": 7 * GIB})["memory"]
     assert hints[0] == Hint(on(0), True)
     state = good(state.allocate("p", "main", {"memory": 2 * GIB}, Hint(on(0), True)))
@@ -82,7 +82,7 @@ def test_a_later_container_reuses_what_an_init_container_held(empty: MemoryState
 
 
 def test_what_an_ended_init_container_gave_back_is_not_reused_as_well(empty: MemoryState) -> None:
-    state = good(empty.allocate("p", "init", {"memory": 6 * GIB}, Hint(on(0), True), Kind.INIT))
+    state = good(empty.allocate("p", "init", {"memory": 6 * GIB}, Hint(on(0), True), MemoryHold.INIT))
     state = good(state.release("p", "init"))
     state = good(state.allocate("p", "main", {"memory": 5 * GIB}, Hint(on(0), True)))
     assert state.nodes[0].free == {"memory": 3 * GIB}
@@ -108,12 +108,12 @@ class MemoryMachine(RuleBasedStateMachine):
     @rule(
         pod=st.sampled_from("pq"),
         container=st.sampled_from("abcd"),
-        kind=st.sampled_from(Kind),
+        kind=st.sampled_from(MemoryHold),
         size=st.integers(1, 10),
         huge=st.integers(0, 2),
         data=st.data(),
     )
-    def allocate(self, pod: str, container: str, kind: Kind, size: int, huge: int, data: st.DataObject) -> None:
+    def allocate(self, pod: str, container: str, kind: MemoryHold, size: int, huge: int, data: st.DataObject) -> None:
         if (pod, container) in self.state.entries:
             return
         request = {"memory": size * GIB} | ({"hugepages-1Gi": huge * GIB} if huge else {})
@@ -126,7 +126,7 @@ class MemoryMachine(RuleBasedStateMachine):
         if isinstance(after, MemoryState):
             self.state = after
         else:  # what a pod may reuse counts in its hints, but is not enough to settle on them
-            assert hint == ANYWHERE or any(e.kind is Kind.INIT for e in self.state.entries.values())
+            assert hint == ANYWHERE or any(e.kind is MemoryHold.INIT for e in self.state.entries.values())
 
     @rule(pod=st.sampled_from("pq"), container=st.sampled_from("abcd"))
     def release(self, pod: str, container: str) -> None:

@@ -149,7 +149,7 @@ class Application:
     async def _refused(self, error: ApiError) -> Response:
         """A write is refused for what writes before it have made of things: that must not be taken back by a crash."""
         try:
-            await self.handlers.core.store.settled()
+            await self.handlers.core.store.durable()
         except StoreError as failure:
             return _unstored(failure)
         return _failure(error)

@@ -161,7 +161,7 @@ class Store:
         self._schedule_seal()
         return future
 
-    async def settled(self) -> None:
+    async def durable(self) -> None:
         """Wait until every write submitted so far is durable; raises when one of them was thrown away.
 
         Whoever answers by what he found in the pending view waits for this: else a crash could take back what was told.

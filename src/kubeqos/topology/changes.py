@@ -25,7 +25,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CpuChange:
     """Give this container these CPUs; `final` is false for a step in between."""
 
     container: str
@@ -35,7 +35,7 @@ class Change:
 
 def plan_changes(
     before: Mapping[str, Held], after: Mapping[str, Held], spare: CpuSet | None = None
-) -> tuple[Change, ...] | Unsatisfiable:
+) -> tuple[CpuChange, ...] | Unsatisfiable:
     """The writes that lead from `before` to `after`, in a safe order.
 
     Containers only in `before` are gone already, those only in `after` start with their final set. `spare`
@@ -74,11 +74,11 @@ class _Planner:
         self.owner_now = {name: before.get(name, held).owner for name, held in after.items()}
         self.spare = spare
         self.parked: set[str] = set()
-        self.changes: list[Change] = []
+        self.changes: list[CpuChange] = []
         # Shared containers give way first: nobody's promise is broken by that.
         self.order = sorted(after, key=lambda name: (self.owner[name] is not None, name))
 
-    def plan(self) -> tuple[Change, ...] | Unsatisfiable:
+    def plan(self) -> tuple[CpuChange, ...] | Unsatisfiable:
         while todo := [name for name in self.order if self.now.get(name) != self.target[name]]:
             if not any(step(todo) for step in (self._finish, self._narrow, self._enter, self._shrink, self._park)):
                 ring = ", ".join(todo)
@@ -105,7 +105,7 @@ class _Planner:
     def _write(self, name: str, mask: int) -> bool:
         self.now[name] = mask
         self.owner_now[name] = self.owner[name]
-        self.changes.append(Change(name, CpuSet(mask), mask == self.target[name]))
+        self.changes.append(CpuChange(name, CpuSet(mask), mask == self.target[name]))
         return True
 
     def _finish(self, todo: list[str]) -> bool:

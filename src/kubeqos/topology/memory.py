@@ -25,7 +25,7 @@ Request = Mapping[str, int]  # resource ("memory", "hugepages-2Mi", …) → byt
 Owner = tuple[str, str]  # pod, container
 
 
-class Kind(enum.Enum):
+class MemoryHold(enum.Enum):
     """How long a container holds its memory; only ordinary init containers pass theirs on."""
 
     INIT = "init"
@@ -54,7 +54,7 @@ class NodeMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    kind: Kind
+    kind: MemoryHold
     blocks: tuple[Block, ...]
 
 
@@ -92,7 +92,7 @@ class MemoryState:
         return dict.fromkeys(request, found) if found else {}
 
     def allocate(
-        self, pod: str, container: str, request: Request, hint: Hint, kind: Kind = Kind.MAIN
+        self, pod: str, container: str, request: Request, hint: Hint, kind: MemoryHold = MemoryHold.MAIN
     ) -> MemoryState | Unsatisfiable:
         """The state in which this container holds `request` on the hinted nodes, or on more if need be."""
         if (pod, container) in self.entries:
@@ -194,7 +194,7 @@ class MemoryState:
         """What the pod's init containers hold and pass on, by exact set of nodes and resource."""
         out: Counter[tuple[int, str]] = Counter()
         for owner, entry in self.entries.items():
-            if owner[0] == pod and entry.kind is Kind.INIT:
+            if owner[0] == pod and entry.kind is MemoryHold.INIT:
                 for block in entry.blocks:
                     out[block.numa.mask, block.resource] += block.size
         return out
@@ -278,7 +278,7 @@ def _shrink_init(entries: dict[Owner, _Entry], pod: str, container: str, blocks:
     for block in blocks:
         left = block.size
         for owner, entry in list(entries.items()):
-            if owner[0] != pod or entry.kind is not Kind.INIT or owner[1] == container:
+            if owner[0] != pod or entry.kind is not MemoryHold.INIT or owner[1] == container:
                 continue
             kept = []
             for held in entry.blocks:

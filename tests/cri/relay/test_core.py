@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level, Place, Subject
 from kubeqos.cri.relay.core import (
-    Change,
+    ClassChange,
     Denied,
     Follow,
     Move,
@@ -158,7 +158,7 @@ def test_a_change_moves_only_what_differs():
     holder = container(rdt="gold", ulimits="gold")
     wishes = [Wish("rdt", "silver"), Wish("ulimits", "gold")]
     done = change(OFFERS, holding(holder), "c1", holder, wishes, holder.subject)
-    assert isinstance(done, Change)
+    assert isinstance(done, ClassChange)
     assert done.moves == (Move("c1", "rdt", "gold", "silver"),)
     assert done.holder.classes["rdt"] == Assignment("silver", explicit=True)
 
@@ -175,7 +175,7 @@ def test_an_immutable_resource_stops_the_whole_change():
 def test_asking_for_the_class_one_has_by_default_is_charged_but_moves_nothing():
     holder = container()
     done = change(OFFERS, holding(holder), "c1", holder, [Wish("rdt", "silver")], holder.subject)
-    assert isinstance(done, Change)
+    assert isinstance(done, ClassChange)
     assert done.moves == ()
     assert done.holder.classes["rdt"].explicit
 
@@ -185,7 +185,7 @@ def test_a_full_class_takes_nobody_by_update_but_keeps_its_own():
     third = dataclasses.replace(third, classes={"rdt": Assignment("silver", explicit=True)})
     holders = holding(first, second, third)
     assert isinstance(change(OFFERS, holders, "c", third, [Wish("rdt", "gold")], third.subject), Denied)
-    assert isinstance(change(OFFERS, holders, "a", first, [Wish("rdt", "gold")], first.subject), Change)
+    assert isinstance(change(OFFERS, holders, "a", first, [Wish("rdt", "gold")], first.subject), ClassChange)
 
 
 def test_status_shows_every_resource_of_the_level():
@@ -275,7 +275,7 @@ def test_no_history_overfills_a_class(history):
                 holders.put(key, Holder(Subject(Level.CONTAINER, key), granted))
         elif holder is not None and action == "update":
             done = change(OFFERS, holders, key, holder, wishes, holder.subject)
-            if isinstance(done, Change):
+            if isinstance(done, ClassChange):
                 holders.put(key, done.holder)
         else:
             holders.remove(key)

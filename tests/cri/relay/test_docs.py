@@ -50,7 +50,7 @@ async def test_the_configuration_of_the_guide_is_valid(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kind", presets.KINDS.values(), ids=lambda kind: kind.name)
-def test_the_table_of_the_guide_says_what_the_code_does(kind: presets.Kind):
+def test_the_table_of_the_guide_says_what_the_code_does(kind: presets.ClassFamily):
     row = next(line for line in TEXT.splitlines() if line.startswith(f"| `{kind.name}` |"))
     assert f"| {kind.level.value} | {'yes' if kind.mutable else 'no'} |" in row
     if kind is not presets.ULIMITS:

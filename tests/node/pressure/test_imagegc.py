@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeqos.node.pressure.imagegc import Image, ImageGc, ImageGcSettings, Removal
-from kubeqos.node.pressure.samples import Level
+from kubeqos.node.pressure.samples import Supply
 
 GB = 1_000_000_000
-FULL = Level(10 * GB, 100 * GB)  # 90 %
+FULL = Supply(10 * GB, 100 * GB)  # 90 %
 
 
 def image(name: str, gigabytes: int = 4, *, pinned: bool = False) -> Image:
@@ -35,8 +35,8 @@ def test_the_longest_unused_go_first_and_only_as_many_as_needed() -> None:
 def test_below_the_high_threshold_nothing_goes() -> None:
     gc = ImageGc()
     gc.look([image("a")], (), 0)
-    assert gone(gc.collect(Level(16 * GB, 100 * GB), 1000)) == []  # 84 %
-    assert gone(gc.collect(Level(15 * GB, 100 * GB), 1000)) == ["a"]  # 85 %
+    assert gone(gc.collect(Supply(16 * GB, 100 * GB), 1000)) == []  # 84 %
+    assert gone(gc.collect(Supply(15 * GB, 100 * GB), 1000)) == ["a"]  # 85 %
     assert gone(gc.collect(None, 1000)) == []
 
 
@@ -61,7 +61,7 @@ def test_used_and_pinned_images_stay_whatever_happens() -> None:
 
 def test_with_a_maximum_age_unused_images_go_from_an_empty_disk() -> None:
     gc = ImageGc(ImageGcSettings(maximum_age_seconds=3600))
-    empty = Level(90 * GB, 100 * GB)
+    empty = Supply(90 * GB, 100 * GB)
     gc.look([image("a"), image("b")], {"b:1"}, 0)
     gc.look([image("a"), image("b")], (), 1800)
     assert gone(gc.collect(empty, 3600)) == []
@@ -73,7 +73,7 @@ def test_with_a_maximum_age_unused_images_go_from_an_empty_disk() -> None:
 def test_a_high_threshold_of_100_leaves_it_to_disk_pressure() -> None:
     gc = ImageGc(ImageGcSettings(high_percent=100))
     gc.look([image("a")], (), 0)
-    assert gone(gc.collect(Level(0, 100 * GB), 1000)) == [] and gone(gc.reclaim(1000)) == ["a"]
+    assert gone(gc.collect(Supply(0, 100 * GB), 1000)) == [] and gone(gc.reclaim(1000)) == ["a"]
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=8), st.integers(0, 100))
@@ -82,7 +82,7 @@ def test_enough_goes_but_nothing_that_is_used_and_nothing_in_vain(found: list[tu
     used = {f"i{n}:1" for n, (_, busy) in enumerate(found) if busy}
     gc = ImageGc()
     gc.look(images, used, 0)
-    removal = gc.collect(Level(free * GB, 100 * GB), 1000)
+    removal = gc.collect(Supply(free * GB, 100 * GB), 1000)
     freed = [one for one, _ in removal.images]
     assert not any(one.names & used for one in freed)
     assert removal.freed_bytes >= removal.wanted_bytes or len(freed) == len(images) - len(used)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeqos.model.objects import PodView
-from kubeqos.node.pressure.samples import ContainerSample, Level, NodeSample, PodSample
+from kubeqos.node.pressure.samples import ContainerSample, NodeSample, PodSample, Supply
 from kubeqos.node.pressure.thresholds import (
     ActivePod,
     Effect,
@@ -49,7 +49,7 @@ def sample(at: float, available: int, **used: int) -> NodeSample:
         )
         for name, mi in used.items()
     }
-    return NodeSample(at, {"memory.available": Level(available * MI, CAPACITY)}, pods)
+    return NodeSample(at, {"memory.available": Supply(available * MI, CAPACITY)}, pods)
 
 
 def defence(hard: str = "100Mi", **more: Any) -> Pressure:
@@ -177,7 +177,7 @@ def test_pods_within_their_requests_stay_under_the_qos_ranking() -> None:
     assert "no pod may be evicted" in node.story[-1]
 
 
-DISK = {"nodefs.available": Level(1, 100), "imagefs.available": Level(1, 100)}
+DISK = {"nodefs.available": Supply(1, 100), "imagefs.available": Supply(1, 100)}
 
 
 @pytest.mark.parametrize(
@@ -192,19 +192,19 @@ DISK = {"nodefs.available": Level(1, 100), "imagefs.available": Level(1, 100)}
 def test_unused_things_go_before_pods(signal: str, filesystems: Filesystems, steps: tuple[str, ...]) -> None:
     node = Pressure(PressureSettings(thresholds({signal: "10%"})))
     a = PodSample("a", "default", "a", [ContainerSample("c", rootfs=(50, 1))])
-    short = NodeSample(0, {signal: Level(1, 100)}, {"a": a}, filesystems=filesystems)
+    short = NodeSample(0, {signal: Supply(1, 100)}, {"a": a}, filesystems=filesystems)
     *_, reclaim = node.step(short, [pod("a")], 0)
     assert reclaim == Reclaim(signal, steps)
-    enough = NodeSample(1, {signal: Level(50, 100)}, {"a": a}, filesystems=filesystems)
+    enough = NodeSample(1, {signal: Supply(50, 100)}, {"a": a}, filesystems=filesystems)
     assert node.reclaimed(reclaim, enough, [pod("a")], 1) == []
 
 
 def test_a_pod_goes_when_unused_things_were_not_enough() -> None:
     node = Pressure(PressureSettings(thresholds({"nodefs.available": "10%"})))
     a = PodSample("a", "default", "a", [ContainerSample("c", rootfs=(50, 1))])
-    *_, reclaim = node.step(NodeSample(0, {"nodefs.available": Level(1, 100)}, {"a": a}), [pod("a")], 0)
+    *_, reclaim = node.step(NodeSample(0, {"nodefs.available": Supply(1, 100)}, {"a": a}), [pod("a")], 0)
     assert isinstance(reclaim, Reclaim)
-    after = NodeSample(1, {"nodefs.available": Level(5, 100)}, {"a": a})
+    after = NodeSample(1, {"nodefs.available": Supply(5, 100)}, {"a": a})
     assert victims(node.reclaimed(reclaim, after, [pod("a")], 1)) == ["a"]
     assert node.conditions == ("DiskPressure",)
 
@@ -212,14 +212,14 @@ def test_a_pod_goes_when_unused_things_were_not_enough() -> None:
 def test_memory_is_dealt_with_before_disk() -> None:
     node = Pressure(PressureSettings(thresholds({"nodefs.available": "10%", "memory.available": "100Mi"})))
     low = sample(0, 10, a=500)
-    low = NodeSample(0, {**low.levels, "nodefs.available": Level(1, 100)}, low.pods)
+    low = NodeSample(0, {**low.levels, "nodefs.available": Supply(1, 100)}, low.pods)
     assert victims(node.step(low, [pod("a")], 0)) == ["a"]
     assert node.conditions == ("MemoryPressure", "DiskPressure")
 
 
 def test_what_pods_together_may_use_is_watched_too() -> None:
     node = Pressure(PressureSettings(thresholds({"memory.available": "100Mi"})))
-    levels = {"memory.available": Level(500 * MI, CAPACITY), "allocatableMemory.available": Level(50 * MI, 800 * MI)}
+    levels = {"memory.available": Supply(500 * MI, CAPACITY), "allocatableMemory.available": Supply(50 * MI, 800 * MI)}
     short = NodeSample(0, levels, sample(0, 0, a=500).pods)
     assert victims(node.step(short, [pod("a")], 0)) == ["a"]
 

@@ -15,7 +15,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.model.hardware.named import laptop8
 from kubeqos.node.pressure import hostfiles, usage
-from kubeqos.node.pressure.samples import Level, PodSample
+from kubeqos.node.pressure.samples import PodSample, Supply
 from kubeqos.node.pressure.usage import HostMachine, SimulatedMachine, UsageCollector
 from kubeqos.node.server.summary import summary
 
@@ -68,9 +68,9 @@ def test_a_cgroup_says_the_same_in_both_versions(tmp_path: Path, files: dict[str
 @pytest.mark.parametrize(("files", "used"), [(V1, 4 * GI), (V2, 7 * GI)])
 def test_the_machine(tmp_path: Path, files: dict[str, str], used: int) -> None:
     use = HostMachine(tmp_path, write(tmp_path, files), reserved_bytes=GI).read([])
-    assert use.levels["memory.available"] == Level(16 * GI - used, 16 * GI)
-    assert use.levels["allocatableMemory.available"] == Level(15 * GI - 2000, 15 * GI)
-    assert use.levels["pid.available"] == Level(29500, 30000)
+    assert use.levels["memory.available"] == Supply(16 * GI - used, 16 * GI)
+    assert use.levels["allocatableMemory.available"] == Supply(15 * GI - 2000, 15 * GI)
+    assert use.levels["pid.available"] == Supply(29500, 30000)
     assert use.levels["nodefs.available"].capacity > 0
     assert (use.memory_working_set, use.cpu_ns) == (used, 5_000_000_000)
 
@@ -92,8 +92,8 @@ def test_a_simulated_machine_is_used_by_its_pods_alone() -> None:
     machine = laptop8()
     pods = [PodSample("a", "d", "a", memory_working_set=3 * GI), PodSample("b", "d", "b", memory_working_set=GI)]
     use = SimulatedMachine(machine, GI).read(pods)
-    assert use.levels["memory.available"] == Level(12 * GI, 16 * GI)
-    assert use.levels["allocatableMemory.available"] == Level(11 * GI, 15 * GI)
+    assert use.levels["memory.available"] == Supply(12 * GI, 16 * GI)
+    assert use.levels["allocatableMemory.available"] == Supply(11 * GI, 15 * GI)
 
 
 class OldRuntime(SimulatedRuntime):

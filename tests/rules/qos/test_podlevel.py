@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeqos.rules.qos.podlevel import CPU, IO, MEMORY, Level, amount, effective_protection, pod_contents
+from kubeqos.rules.qos.podlevel import CPU, IO, MEMORY, CgroupLevel, amount, effective_protection, pod_contents
 
 MIB = 1 << 20
 
@@ -55,20 +55,22 @@ def test_a_kernel_without_the_files_is_asked_for_nothing() -> None:
 
 def test_ancestors_without_protection_leave_nothing() -> None:
     """The issue's case: 120 MB on the container, 0 above."""
-    found = effective_protection([Level("/kubepods", 0, 0), Level("/kubepods/pod1", 0, 0), Level("c", 120, 120)])
+    found = effective_protection(
+        [CgroupLevel("/kubepods", 0, 0), CgroupLevel("/kubepods/pod1", 0, 0), CgroupLevel("c", 120, 120)]
+    )
     assert (found.asked, found.effective, found.is_whole) == (120, 0, False)
     assert found.because == "/kubepods/pod1 has 0 effective bytes and its children ask for 120"
 
 
 def test_children_that_ask_for_more_than_their_parent_has_share_it() -> None:
-    found = effective_protection([Level("/kubepods", 100, 100), Level("/kubepods/pod1", 150, 200)])
+    found = effective_protection([CgroupLevel("/kubepods", 100, 100), CgroupLevel("/kubepods/pod1", 150, 200)])
     assert found.effective == 75 and "ask for 200" in found.because
-    assert effective_protection([Level("/kubepods", 200, 200), Level("/kubepods/pod1", 150, 200)]).is_whole
+    assert effective_protection([CgroupLevel("/kubepods", 200, 200), CgroupLevel("/kubepods/pod1", 150, 200)]).is_whole
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=5))
 def test_effective_is_never_more_than_asked_nor_than_any_ancestor_has(levels: list[tuple[int, int]]) -> None:
-    chain = [Level(str(index), own, own + others) for index, (own, others) in enumerate(levels)]
+    chain = [CgroupLevel(str(index), own, own + others) for index, (own, others) in enumerate(levels)]
     found = effective_protection(chain)
     assert 0 <= found.effective <= min(one.own for one in chain)
     assert found.is_whole == (found.because == "")

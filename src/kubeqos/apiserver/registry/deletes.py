@@ -37,7 +37,7 @@ async def delete(
     answer_object = kind.lifecycle.answers_object or not gone
     if options.dry_run or marked is False:
         value = render(stored.revision)
-        await core.store.settled()  # what is shown may be on its way to the disk
+        await core.store.durable()  # what is shown may be on its way to the disk
         return Written(value if answer_object else _success(kind, obj), pending=marked is False or not gone)
     final = render
     if marked and (not gone or kind.lifecycle.grace is not None):

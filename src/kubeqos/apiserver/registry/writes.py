@@ -345,7 +345,7 @@ def proposed(
 
 async def _already(core: Core, written: Written) -> Written:
     """Nothing is to be written; what is shown may be on its way to the disk."""
-    await core.store.settled()
+    await core.store.durable()
     return written
 
 

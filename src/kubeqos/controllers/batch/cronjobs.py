@@ -25,7 +25,7 @@ SLACK_SECONDS = 0.1  # a timer may fire a moment early
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CronJobPlan:
     """What to do, in this order, and when the next Job is due."""
 
     actions: Sequence[Action] = ()
@@ -40,29 +40,29 @@ class Due:
     many: bool = False
 
 
-def desired(cron: JsonObject, jobs: Iterable[JsonObject], zone: datetime.tzinfo, now: float) -> Plan:
+def desired(cron: JsonObject, jobs: Iterable[JsonObject], zone: datetime.tzinfo, now: float) -> CronJobPlan:
     """Everything that a CronJob needs now."""
     jobs = list(jobs)
     if is_going(cron):
-        return Plan()
+        return CronJobPlan()
     actions: list[Action] = [*_history(cron, jobs)]
     active = [job for job in jobs if not is_finished(job)]
     try:
         schedule = CronSchedule.parse(cron["spec"].get("schedule", ""))
     except InputError as error:
         wrong = Tell(cron, "UnparseableSchedule", f"unparseable schedule: {error.what}", "Warning")
-        return Plan([*actions, wrong, *_status(cron, jobs, active)])
+        return CronJobPlan([*actions, wrong, *_status(cron, jobs, active)])
     following = schedule.after(now, zone)
     look_again = None if following is None else following - now + SLACK_SECONDS
     if cron["spec"].get("suspend"):
-        return Plan([*actions, *_status(cron, jobs, active)])
+        return CronJobPlan([*actions, *_status(cron, jobs, active)])
     due = _due(cron, schedule, zone, now)
     if due.many:
         message = f"too many missed start times: > {MANY_MISSED}. Set or decrease .spec.startingDeadlineSeconds"
         actions.append(Tell(cron, "TooManyMissedTimes", f"{message} or check clock skew", "Warning"))
     made = _made(cron, active, due.at, zone, now) if due.at is not None else []
     scheduled = due.at if any(isinstance(one, Create) for one in made) else None
-    return Plan([*actions, *made, *_status(cron, jobs, active, scheduled)], look_again)
+    return CronJobPlan([*actions, *made, *_status(cron, jobs, active, scheduled)], look_again)
 
 
 def _due(cron: JsonObject, schedule: CronSchedule, zone: datetime.tzinfo, now: float) -> Due:

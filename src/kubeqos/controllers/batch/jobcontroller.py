@@ -6,7 +6,7 @@ from kubeqos.client import ApiError, Unreachable
 from kubeqos.client.resources import JOBS, PODS
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.batch.jobpods import is_tracked
-from kubeqos.controllers.batch.jobs import Plan, desired, released
+from kubeqos.controllers.batch.jobs import JobPlan, desired, released
 from kubeqos.controllers.controller import split
 from kubeqos.controllers.podstate import controller_of
 from kubeqos.controllers.workloads.replicacontroller import ReplicaController
@@ -41,7 +41,7 @@ class JobController(ReplicaController):
         await self.context.perform([one for one in plan.delete if one.resource is JOBS])
         return plan.look_again
 
-    async def _counted(self, plan: Plan) -> None:
+    async def _counted(self, plan: JobPlan) -> None:
         """A finished pod is written down before it is let go of: nothing is counted twice or never."""
         if plan.status is not None:
             await self.context.do(plan.status)

@@ -47,7 +47,7 @@ UNCOUNTED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class JobPlan:
     """What to do about a job, in this order, and when to look again though nothing has changed."""
 
     status: Patch | None = None
@@ -136,14 +136,14 @@ class Tally:
 # -- the decision ----------------------------------------------------------------------------------------------
 
 
-def desired(job: JsonObject, pods: Iterable[JsonObject], now: float) -> Plan:
+def desired(job: JsonObject, pods: Iterable[JsonObject], now: float) -> JobPlan:
     """Everything that a job needs now."""
     spec = job["spec"]
     pods = list(pods)
     if spec.get("managedBy") not in (None, MANAGED_BY):
-        return Plan()
+        return JobPlan()
     if is_going(job):
-        return Plan(release=[released(pod, "its job is being deleted") for pod in pods if is_tracked(pod)])
+        return JobPlan(release=[released(pod, "its job is being deleted") for pod in pods if is_tracked(pod)])
     if is_finished(job):
         return _after_the_end(job, pods, now)
     tally = Tally(job, pods)
@@ -160,7 +160,7 @@ def desired(job: JsonObject, pods: Iterable[JsonObject], now: float) -> Plan:
         deadline = spec.get("activeDeadlineSeconds")
         waits = [wait, started + deadline - now if deadline is not None and started else 0.0]
     written, told = _status(job, tally, outcome, started, now)
-    return Plan(
+    return JobPlan(
         written,
         _releases(tally, surplus),
         [deletion(PODS, pod, outcome.reason if outcome else "more pods than wanted") for pod in surplus],
@@ -177,18 +177,18 @@ def _started(job: JsonObject, now: float) -> float:
     return seconds_of((job.get("status") or {}).get("startTime") or "") or now
 
 
-def _after_the_end(job: JsonObject, pods: list[JsonObject], now: float) -> Plan:
+def _after_the_end(job: JsonObject, pods: list[JsonObject], now: float) -> JobPlan:
     """A finished job lets go of its pods, and leaves when its time is over."""
     release = [released(pod, "its job has finished") for pod in pods if is_tracked(pod)]
     ttl = job["spec"].get("ttlSecondsAfterFinished")
     if ttl is None:
-        return Plan(release=release)
+        return JobPlan(release=release)
     ends = [found for type in ("Complete", "Failed") if (found := condition(job, type)) is not None]
     left = max(seconds_of(one.get("lastTransitionTime") or "") or now for one in ends) + ttl - now
     if left > 0:
-        return Plan(release=release, look_again=left)
+        return JobPlan(release=release, look_again=left)
     gone = deletion(JOBS, job, f"it finished {ttl} s ago", propagation="Foreground")
-    return Plan(release=release, delete=[gone])
+    return JobPlan(release=release, delete=[gone])
 
 
 def _releases(tally: Tally, surplus: list[JsonObject]) -> list[Patch]:

@@ -38,7 +38,7 @@ _ALWAYS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DaemonPlan:
     """What to do now."""
 
     create: Sequence[Create] = ()
@@ -167,10 +167,10 @@ class Roll:
 
 def desired(
     owner: JsonObject, nodes: Sequence[DaemonNode], roll: Roll, now: float, failures: FailedPods | None = None
-) -> Plan:
+) -> DaemonPlan:
     """What should happen on every node."""
     if is_going(owner):
-        return Plan()
+        return DaemonPlan()
     failures = failures or FailedPods()
     missing: list[str] = []
     ended: list[JsonObject] = []
@@ -198,7 +198,7 @@ def desired(
         ended += [pod for pod in less if pod not in ended]
     created = [Create(PODS, daemon_pod(owner, name, roll.revision), f"node {name} has none") for name in missing]
     gone = [deletion(PODS, pod, "its node should not run it, or runs another") for pod in ended]
-    return Plan(created[:BURST], gone[:BURST], tell, min(waits, default=None))
+    return DaemonPlan(created[:BURST], gone[:BURST], tell, min(waits, default=None))
 
 
 def _told(owner: JsonObject, node: str, pod: JsonObject) -> Tell:

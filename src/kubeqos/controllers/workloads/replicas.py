@@ -33,7 +33,7 @@ _COUNTS = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReplicaPlan:
     """What to do about the number of pods."""
 
     create: Sequence[Create] = ()
@@ -62,25 +62,27 @@ def wanted(owner: JsonObject) -> int:
     return 1 if found is None else int(found)
 
 
-def desired(owner: JsonObject, pods: Iterable[JsonObject], related: Iterable[JsonObject], now: float) -> Plan:
+def desired(owner: JsonObject, pods: Iterable[JsonObject], related: Iterable[JsonObject], now: float) -> ReplicaPlan:
     """Bring the number of active pods to the number of replicas; finished and evicted pods do not count.
 
     `related` are the pods of the same application (every ReplicaSet of a deployment): nodes that hold more of them
     are thinned out first.
     """
     if is_going(owner):
-        return Plan(because="it is being deleted")
+        return ReplicaPlan(because="it is being deleted")
     active = [pod for pod in pods if is_active(pod)]
     replicas = wanted(owner)
     missing = replicas - len(active)
     because = f"{len(active)} of {replicas} replicas"
     if missing > 0:
         made = Create(PODS, pod_from_template(owner), because)
-        return Plan(create=[made] * min(missing, BURST), because=because)
+        return ReplicaPlan(create=[made] * min(missing, BURST), because=because)
     if missing < 0:
         order = deletion_order(active, related, now)
-        return Plan(delete=[deletion(PODS, pod, because) for pod in order[: min(-missing, BURST)]], because=because)
-    return Plan(because=because)
+        return ReplicaPlan(
+            delete=[deletion(PODS, pod, because) for pod in order[: min(-missing, BURST)]], because=because
+        )
+    return ReplicaPlan(because=because)
 
 
 def pod_from_template(owner: JsonObject) -> JsonObject:

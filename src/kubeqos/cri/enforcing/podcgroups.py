@@ -16,7 +16,7 @@ from pathlib import Path
 from kubeqos.codec import JsonError, decode_json, encode_json
 from kubeqos.cri.enforcing.host import V1, V2, Host, write_lines
 from kubeqos.rules.qos import podlevel
-from kubeqos.rules.qos.podlevel import IO, MEMORY, PROTECTIONS, Level, Protection
+from kubeqos.rules.qos.podlevel import IO, MEMORY, PROTECTIONS, CgroupLevel, Protection
 
 ATTRIBUTE = "user.kubeqos.classes"
 _HIERARCHY = {podlevel.CPU: "cpu", IO: "blkio"}
@@ -127,7 +127,7 @@ class PodCgroups:
             folder = self._folder(str(path))
             siblings = [child for child in folder.parent.iterdir() if child.is_dir()] if folder.is_dir() else []
             total = sum(podlevel.amount(_text(child / name)) for child in siblings)
-            levels.append(Level(f"/{path}", podlevel.amount(_text(folder / name)), total))
+            levels.append(CgroupLevel(f"/{path}", podlevel.amount(_text(folder / name)), total))
         return podlevel.effective_protection(levels)
 
     def _folder(self, cgroup: str, hierarchy: str = "") -> Path:

@@ -18,7 +18,7 @@ class PresetProvider(ClassProvider):
     """Classes of one preset kind: ulimits, memory, cpu or network."""
 
     def __init__(
-        self, offer: Advertisement, kind: presets.Kind, classes: Mapping[str, presets.Preset], host: Host
+        self, offer: Advertisement, kind: presets.ClassFamily, classes: Mapping[str, presets.Preset], host: Host
     ) -> None:
         self.offer = offer
         self.kind = kind

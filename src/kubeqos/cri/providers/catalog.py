@@ -29,7 +29,7 @@ from kubeqos.cri.providers.holders import Holder
 from kubeqos.cri.providers.protocol import ENTRY_POINT_GROUP, Advertisement, ClassInfo, ClassProvider, Level
 from kubeqos.cri.providers.rdt.files import Kernel, ResctrlFiles, discover
 from kubeqos.cri.providers.rdt.provider import RdtProvider
-from kubeqos.cri.providers.rdt.resolve import Plan
+from kubeqos.cri.providers.rdt.resolve import ResctrlPlan
 from kubeqos.cri.providers.retiring import Used, still_held, with_old_rules
 from kubeqos.document import suggest
 from kubeqos.errors import ConfigurationError, RemoteError
@@ -62,7 +62,7 @@ class Catalog:
     offers: Mapping[str, Advertisement] = field(default_factory=dict)
     providers: Mapping[str, ClassProvider] = field(default_factory=dict)
     specs: Mapping[str, ResourceSpec] = field(default_factory=dict)
-    rdt_plans: tuple[tuple[RdtProvider, Plan], ...] = ()
+    rdt_plans: tuple[tuple[RdtProvider, ResctrlPlan], ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     """Vendors' processes that do not answer, by their entry in the file, and why. Nothing of theirs is on offer."""
     away: Mapping[str, ClassProvider] = field(default_factory=dict)
@@ -133,7 +133,7 @@ async def build(
     entries = _entries(classes, previous, used)
     offers: dict[str, Advertisement] = {}
     providers: dict[str, ClassProvider] = {}
-    plans: list[tuple[RdtProvider, Plan]] = []
+    plans: list[tuple[RdtProvider, ResctrlPlan]] = []
     absent: dict[str, str] = {}
     away: dict[str, ClassProvider] = {}
     sources: dict[str, str] = {}

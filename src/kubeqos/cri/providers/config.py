@@ -68,7 +68,7 @@ class BlockIoSpec:
 
 @dataclass(frozen=True, slots=True)
 class PresetSpec:
-    kind: presets.Kind
+    kind: presets.ClassFamily
     classes: Mapping[str, presets.Preset]
 
 
@@ -176,7 +176,9 @@ def _rdt(name: str, doc: Doc, fields: Mapping[str, Doc]) -> ResourceSpec:
     return ResourceSpec(offer, RdtSpec(config, prefix, monitoring), doc.where)
 
 
-def _preset(name: str, doc: Doc, fields: Mapping[str, Doc], kind: presets.Kind, cgroup_version: int) -> ResourceSpec:
+def _preset(
+    name: str, doc: Doc, fields: Mapping[str, Doc], kind: presets.ClassFamily, cgroup_version: int
+) -> ResourceSpec:
     keys = [setting.key for setting in kind.settings] + ["annotations"] * kind.free_annotations
     classes = {
         class_name: presets.parse_preset(kind, child.fields(keys), cgroup_version)

@@ -60,7 +60,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ClassFamily:
     """A family of classes: at which level, whether a running subject can be moved, and its settings."""
 
     name: str
@@ -164,7 +164,7 @@ def _own_weight(subject: Subject) -> str:
     return str(weight_of_shares(subject.cpu_shares) if subject.cpu_shares else 100)
 
 
-MEMORY = Kind(
+MEMORY = ClassFamily(
     "memory",
     Level.CONTAINER,
     mutable=True,
@@ -182,7 +182,7 @@ MEMORY = Kind(
     ),
 )
 
-CPU = Kind(
+CPU = ClassFamily(
     "cpu",
     Level.CONTAINER,
     mutable=True,
@@ -206,14 +206,14 @@ CPU = Kind(
     ),
 )
 
-ULIMITS = Kind(
+ULIMITS = ClassFamily(
     "ulimits",
     Level.CONTAINER,
     mutable=False,
     settings=tuple(Setting(name, _rlimit, rlimit=True) for name in RLIMITS),
 )
 
-NETWORK = Kind(
+NETWORK = ClassFamily(
     "network",
     Level.POD,
     mutable=False,
@@ -225,10 +225,10 @@ NETWORK = Kind(
     free_annotations=True,
 )
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (MEMORY, CPU, ULIMITS, NETWORK)}
+KINDS: Mapping[str, ClassFamily] = {kind.name: kind for kind in (MEMORY, CPU, ULIMITS, NETWORK)}
 
 
-def parse_preset(kind: Kind, fields: Mapping[str, Doc], cgroup_version: int) -> Preset:
+def parse_preset(kind: ClassFamily, fields: Mapping[str, Doc], cgroup_version: int) -> Preset:
     """The values of one class; a setting this machine's cgroups cannot carry is an error, never ignored."""
     out: dict[str, Value] = {}
     for key, doc in fields.items():
@@ -263,7 +263,7 @@ def number_for(value: Value, subject: Subject) -> int:
     return subject.memory_limit_bytes * value.percent_of_limit // 100 // 4096 * 4096
 
 
-def edit_for(kind: Kind, preset: Preset, subject: Subject, cgroup_version: int) -> Edit:
+def edit_for(kind: ClassFamily, preset: Preset, subject: Subject, cgroup_version: int) -> Edit:
     """What the create request can already carry, so that the subject never runs without it."""
     annotations: dict[str, str] = {}
     resources: dict[str, int | str] = {}
@@ -283,7 +283,7 @@ def edit_for(kind: Kind, preset: Preset, subject: Subject, cgroup_version: int) 
     return Edit(annotations, resources, unified)
 
 
-def transition(kind: Kind, old: Preset, new: Preset, subject: Subject, cgroup_version: int) -> Sequence[Effect]:
+def transition(kind: ClassFamily, old: Preset, new: Preset, subject: Subject, cgroup_version: int) -> Sequence[Effect]:
     """The writes that take a running subject from one class to another; an empty preset is the system default."""
     effects: list[Effect] = []
     for setting in kind.settings:

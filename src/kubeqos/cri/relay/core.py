@@ -54,7 +54,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClassChange:
     """An update that may be carried out: the moves, and the holder as it will be."""
 
     moves: tuple[Move, ...]
@@ -224,7 +224,7 @@ def _check_room(offers: Offers, holders: ClassHolders, wish: Wish) -> Denied | N
 
 def change(
     offers: Offers, holders: ClassHolders, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject
-) -> Change | Denied:
+) -> ClassChange | Denied:
     """An update of a container. Refused as a whole before anything is moved (KEP-3008: must be atomic)."""
     level = holder.subject.level
     classes = dict(holder.classes)
@@ -253,7 +253,7 @@ def change(
         if denied:
             return denied
         classes[wish.resource] = wanted
-    return Change(tuple(moves), dataclasses.replace(holder, classes=classes, subject=subject))
+    return ClassChange(tuple(moves), dataclasses.replace(holder, classes=classes, subject=subject))
 
 
 def assigned(offers: Offers, level: Level, holder: Holder | None) -> list[tuple[str, str]]:

@@ -255,13 +255,13 @@ class ClassService:
 
             return await self._carry_out(change, holder, tell)
 
-    def _change(self, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject) -> core.Change:
+    def _change(self, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject) -> core.ClassChange:
         change = core.change(self.catalog.offers, self.holders, key, holder, wishes, subject)
         if isinstance(change, Denied):
             raise CallDenied(change.code, change.message)
         return change
 
-    async def _agree(self, change: core.Change) -> None:
+    async def _agree(self, change: core.ClassChange) -> None:
         """Ask the providers about every class the container would have."""
         subject = change.holder.subject
         try:
@@ -271,7 +271,7 @@ class ClassService:
         if isinstance(agreed, ClassRefusal):
             raise CallDenied(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}; nothing was updated")
 
-    async def _carry_out(self, change: core.Change, before: Holder, tell: Tell) -> bytes:
+    async def _carry_out(self, change: core.ClassChange, before: Holder, tell: Tell) -> bytes:
         """Move, let the runtime update, save. What was done is undone, last first, when a later step fails."""
         holder, place = change.holder, change.holder.place
         moves = change.moves if place else ()

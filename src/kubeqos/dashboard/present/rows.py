@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from kubeqos.dashboard.present.data import Bar, ClassRow, ConditionRow, Happening, NodeRow, PodRow, QuotaRow
@@ -13,6 +12,7 @@ from kubeqos.model.annotations.published import decode_assignments
 from kubeqos.model.annotations.wellknown import ASSIGNMENTS_ANNOTATION, MACHINE_ANNOTATION, PROFILE_LABEL
 from kubeqos.model.objects import Condition, NodeView, PodView
 from kubeqos.model.quantity import Quantity
+from kubeqos.model.timestamps import seconds_of
 from kubeqos.rules.qos.classes import catalog
 from kubeqos.rules.qos.podqos import effective_requests, qos_class
 from kubeqos.views.quotas import limits, scopes
@@ -160,7 +160,4 @@ def happening(raw: Mapping[str, Any]) -> Happening:
 
 def seconds(stamp: str) -> float:
     """A Kubernetes timestamp as seconds since the epoch; 0 for none."""
-    try:
-        return datetime.fromisoformat(stamp).timestamp()
-    except ValueError:
-        return 0.0
+    return seconds_of(stamp) or 0.0

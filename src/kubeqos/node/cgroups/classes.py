@@ -45,7 +45,7 @@ def protection(files: Mapping[str, Files], path: str) -> Protected | None:
         for one in sorted(chain, key=len):
             mates = [mate for mate in files if mate.rpartition("/")[0] == one.rpartition("/")[0]]
             total = sum(podlevel.amount(files[mate].get(key, "0")) for mate in mates)
-            levels.append(podlevel.Level(one, podlevel.amount(files[one].get(key, "0")), total))
+            levels.append(podlevel.CgroupLevel(one, podlevel.amount(files[one].get(key, "0")), total))
         found = podlevel.effective_protection(levels)
         if found.asked:
             return Protected(found.asked, found.effective, found.because)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kubeqos.cri.enforcing.host import cgroup_version
-from kubeqos.node.pressure.samples import Level
+from kubeqos.node.pressure.samples import Supply
 
 _KIB = 1024
 
@@ -56,7 +56,7 @@ def _working_set(usage: int | None, inactive_file: int) -> int | None:
     return None if usage is None else max(0, usage - inactive_file)
 
 
-def memory(root: Path) -> tuple[Level, int] | None:
+def memory(root: Path) -> tuple[Supply, int] | None:
     """Memory of the machine, and what of it is in use. The root cgroup of v2 has no meter: /proc/meminfo has."""
     info = _table(root / "proc/meminfo", unit=_KIB)
     if "MemTotal:" not in info:
@@ -65,10 +65,10 @@ def memory(root: Path) -> tuple[Level, int] | None:
     used = cgroup_use(root, "").memory_working_set
     if used is None:
         used = max(0, total - info.get("MemFree:", 0) - info.get("Inactive(file):", 0))
-    return Level(max(0, total - used), total), used
+    return Supply(max(0, total - used), total), used
 
 
-def processes(root: Path) -> Level | None:
+def processes(root: Path) -> Supply | None:
     """How many processes there may be, and how many more."""
     most = [_number(root / "proc/sys/kernel" / name) for name in ("pid_max", "threads-max")]
     known = [limit for limit in most if limit is not None]
@@ -76,17 +76,17 @@ def processes(root: Path) -> Level | None:
         running = int((root / "proc/loadavg").read_text().split()[3].partition("/")[2])
     except (OSError, IndexError, ValueError):
         return None
-    return Level(max(0, min(known) - running), min(known)) if known else None
+    return Supply(max(0, min(known) - running), min(known)) if known else None
 
 
-def filesystem(path: Path) -> tuple[Level, Level] | None:
+def filesystem(path: Path) -> tuple[Supply, Supply] | None:
     """Bytes and inodes of the file system that holds a path."""
     try:
         found = os.statvfs(path)
     except OSError:
         return None
-    size = Level(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
-    return size, Level(found.f_favail, found.f_files)
+    size = Supply(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    return size, Supply(found.f_favail, found.f_files)
 
 
 def folder_size(path: Path) -> tuple[int, int]:

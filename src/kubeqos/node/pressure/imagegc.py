@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from kubeqos.node.pressure.samples import Level
+from kubeqos.node.pressure.samples import Supply
 
 SPACE, AGE = "space", "age"
 
@@ -83,7 +83,7 @@ class ImageGc:
             found[image.id] = replace(known, image=image, used=float("inf") if busy else min(known.used, now))
         self._known = found
 
-    def collect(self, level: Level | None, now: float) -> Removal:
+    def collect(self, level: Supply | None, now: float) -> Removal:
         """What goes as a matter of routine."""
         old = [(one.image, AGE) for one in self._unused(now) if self._outlived(one, now)]
         wanted = self._too_much(level)
@@ -105,7 +105,7 @@ class ImageGc:
         longest = self.settings.maximum_age_seconds
         return longest > 0 and self.began is not None and now - self.began > longest and now - one.used > longest
 
-    def _too_much(self, level: Level | None) -> int:
+    def _too_much(self, level: Supply | None) -> int:
         """Bytes above the low threshold, once the high one is reached."""
         if level is None or level.capacity <= 0 or self.settings.high_percent >= 100:
             return 0

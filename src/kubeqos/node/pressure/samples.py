@@ -13,7 +13,7 @@ from kubeqos.rules.qos.eviction import ONE_FILESYSTEM, ContainerUsage, Filesyste
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class Supply:
     """How much of something there is, and how much of it is left."""
 
     available: int
@@ -68,7 +68,7 @@ class NodeSample:
     """Everything at one moment. `levels` are by eviction signal."""
 
     at: float
-    levels: Mapping[str, Level] = field(default_factory=dict)
+    levels: Mapping[str, Supply] = field(default_factory=dict)
     pods: Mapping[str, PodSample] = field(default_factory=dict)
     cpu: Processor = Processor()
     memory_working_set: int | None = None

@@ -18,7 +18,7 @@ from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.runtime import Runtime
 from kubeqos.model.machine import Machine
 from kubeqos.node.pressure import hostfiles
-from kubeqos.node.pressure.samples import ContainerSample, Level, NodeSample, PodSample, Processor
+from kubeqos.node.pressure.samples import ContainerSample, NodeSample, PodSample, Processor, Supply
 from kubeqos.rules.qos.eviction import Filesystems
 
 CONTAINER_LABEL = "io.kubernetes.container.name"
@@ -32,7 +32,7 @@ WALK_SECONDS = 1.0
 class MachineUse:
     """The machine at one moment."""
 
-    levels: Mapping[str, Level]
+    levels: Mapping[str, Supply]
     cpu_ns: int | None = None
     cpu_nano_cores: int | None = None
     memory_working_set: int | None = None
@@ -73,9 +73,9 @@ class SimulatedMachine:
         disk += sum(part[0] for pod in found for one in pod.containers for part in (one.rootfs, one.logs) if part)
         return MachineUse(
             {
-                "memory.available": Level(max(0, total - used), total),
-                "allocatableMemory.available": Level(max(0, usable - used), usable),
-                "nodefs.available": Level(max(0, self.disk_bytes - disk), self.disk_bytes),
+                "memory.available": Supply(max(0, total - used), total),
+                "allocatableMemory.available": Supply(max(0, usable - used), usable),
+                "nodefs.available": Supply(max(0, self.disk_bytes - disk), self.disk_bytes),
             },
             sum(pod.cpu.core_ns or 0 for pod in found),
             sum(pod.cpu.nano_cores or 0 for pod in found),
@@ -95,7 +95,7 @@ class HostMachine:
     """Memory that the Node publishes, of which pods may use what is not reserved; 0 for all there is."""
 
     def read(self, pods: Iterable[PodSample], images: ImageStore = NO_IMAGES) -> MachineUse:
-        levels: dict[str, Level] = {}
+        levels: dict[str, Supply] = {}
         memory = hostfiles.memory(self.root)
         if memory is not None:
             levels["memory.available"] = memory[0]
@@ -103,7 +103,7 @@ class HostMachine:
             if used is None:
                 used = sum(pod.memory_working_set or 0 for pod in pods)
             usable = (self.memory_bytes or memory[0].capacity) - self.reserved_bytes
-            levels["allocatableMemory.available"] = Level(max(0, usable - used), usable)
+            levels["allocatableMemory.available"] = Supply(max(0, usable - used), usable)
         if (pids := hostfiles.processes(self.root)) is not None:
             levels["pid.available"] = pids
         if (disk := hostfiles.filesystem(self.node_dir)) is not None:

@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from kubeqos.codec import JsonObject
 from kubeqos.model.timestamps import timestamp
-from kubeqos.node.pressure.samples import ContainerSample, Level, NodeSample, PodSample, Processor
+from kubeqos.node.pressure.samples import ContainerSample, NodeSample, PodSample, Processor, Supply
 
 
 def summary(node: str, sample: NodeSample | None) -> JsonObject:
@@ -56,7 +56,7 @@ def _cpu(cpu: Processor, at: str) -> JsonObject:
     return _known(time=at, usageNanoCores=cpu.nano_cores, usageCoreNanoSeconds=cpu.core_ns)
 
 
-def _filesystem(size: Level | None, inodes: Level | None, at: str) -> JsonObject:
+def _filesystem(size: Supply | None, inodes: Supply | None, at: str) -> JsonObject:
     found: dict[str, Any] = {"time": at}
     if size is not None:
         used = size.capacity - size.available

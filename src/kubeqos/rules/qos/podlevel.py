@@ -118,7 +118,7 @@ def _within(number: int, weight: Weight) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CgroupLevel:
     """One cgroup on the way from a container up: what it asks to have protected, and what its siblings ask with it."""
 
     name: str
@@ -140,7 +140,7 @@ class Protection:
         return self.effective >= self.asked
 
 
-def effective_protection(levels: Iterable[Level]) -> Protection:
+def effective_protection(levels: Iterable[CgroupLevel]) -> Protection:
     """What of the last level's protection is effective; levels come from the top down, without the root.
 
     A cgroup has what it asks for, or its share of what its parent has where the children ask for more than that

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubeqos.cri.providers.rdt.machine import Kind
+from kubeqos.cri.providers.rdt.machine import CachePart
 from kubeqos.document import Doc
 
 ALL = -1
@@ -57,12 +57,12 @@ class Located:
 class CacheRule:
     """The shares of one cache level by cache id and by kind."""
 
-    shares: Mapping[int, Mapping[Kind, Located]]
+    shares: Mapping[int, Mapping[CachePart, Located]]
     where: str
 
-    def find(self, cache_id: int, kind: Kind) -> Located | None:
+    def find(self, cache_id: int, kind: CachePart) -> Located | None:
         kinds = self.shares.get(cache_id, self.shares.get(ALL, {}))
-        return kinds.get(kind) or kinds.get(Kind.UNIFIED)
+        return kinds.get(kind) or kinds.get(CachePart.UNIFIED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ def _parse_allocation(fields: Mapping[str, Doc]) -> Allocation:
 
 def _parse_cache(doc: Doc) -> CacheRule:
     if not doc.is_mapping:
-        return CacheRule({ALL: {Kind.UNIFIED: _parse_share(doc)}}, doc.where)
-    shares: dict[int, Mapping[Kind, Located]] = {}
+        return CacheRule({ALL: {CachePart.UNIFIED: _parse_share(doc)}}, doc.where)
+    shares: dict[int, Mapping[CachePart, Located]] = {}
     for key, child in doc.items().items():
         kinds = _parse_kinds(child)
         for cache_id in _cache_ids(child, key):
@@ -180,12 +180,12 @@ def _parse_cache(doc: Doc) -> CacheRule:
     return CacheRule(shares, doc.where)
 
 
-def _parse_kinds(doc: Doc) -> dict[Kind, Located]:
+def _parse_kinds(doc: Doc) -> dict[CachePart, Located]:
     if not doc.is_mapping:
-        return {Kind.UNIFIED: _parse_share(doc)}
-    names = {"unified": Kind.UNIFIED, "code": Kind.CODE, "data": Kind.DATA}
+        return {CachePart.UNIFIED: _parse_share(doc)}
+    names = {"unified": CachePart.UNIFIED, "code": CachePart.CODE, "data": CachePart.DATA}
     kinds = {names[key]: _parse_share(child) for key, child in doc.fields(names).items()}
-    if Kind.UNIFIED not in kinds and len(kinds) < 2:
+    if CachePart.UNIFIED not in kinds and len(kinds) < 2:
         doc.fail("code and data must both be given", "add the other one, or unified for both")
     return kinds
 

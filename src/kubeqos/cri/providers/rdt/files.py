@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kubeqos.cri.providers.rdt.machine import BandwidthInfo, BandwidthUnit, CacheInfo, Capabilities
-from kubeqos.cri.providers.rdt.resolve import Plan
+from kubeqos.cri.providers.rdt.resolve import ResctrlPlan
 from kubeqos.errors import ConfigurationError, RemoteError
 
 RESERVED = frozenset({"info", "mon_groups", "mon_data"})
@@ -60,7 +60,7 @@ class ResctrlFiles:
         except FileNotFoundError:
             return set()
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: ResctrlPlan) -> None:
         """Remove groups (their places may be needed), make groups, write schemata that differ."""
         for name in plan.remove:
             self.remove(name)
@@ -72,7 +72,7 @@ class ResctrlFiles:
             if any(current.get(line) != values for line, values in _normal(text).items()):
                 self._write(path, text)
 
-    def retire(self, plan: Plan) -> list[str]:
+    def retire(self, plan: ResctrlPlan) -> list[str]:
         """Remove the groups that have become empty; returns those that have not."""
         there = [name for name in plan.retire if (self.root / name).is_dir()]
         busy = self.busy(there)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
-class Kind(enum.Enum):
+class CachePart(enum.Enum):
     """Which part of a cache a bit mask is for: all of it, or code and data apart (CDP)."""
 
     UNIFIED = ""
@@ -35,8 +35,8 @@ class CacheInfo:
     cdp: bool = False
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
-        return (Kind.CODE, Kind.DATA) if self.cdp else (Kind.UNIFIED,)
+    def kinds(self) -> tuple[CachePart, ...]:
+        return (CachePart.CODE, CachePart.DATA) if self.cdp else (CachePart.UNIFIED,)
 
 
 @dataclass(frozen=True, slots=True)

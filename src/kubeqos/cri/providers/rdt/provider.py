@@ -17,7 +17,7 @@ from kubeqos.cri.providers.protocol import (
 from kubeqos.cri.providers.rdt.config import ROOT_CLASS, RdtConfig
 from kubeqos.cri.providers.rdt.files import ResctrlFiles
 from kubeqos.cri.providers.rdt.machine import Capabilities
-from kubeqos.cri.providers.rdt.resolve import Plan, group_name, plan_changes, resolve
+from kubeqos.cri.providers.rdt.resolve import ResctrlPlan, group_name, plan_changes, resolve
 
 MOVE_PASSES = 5
 Member = tuple[Subject, Place, str]
@@ -49,7 +49,7 @@ class RdtProvider(ClassProvider):
         self.prefix = prefix
         self.schemata = resolve(config, machine)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ResctrlPlan:
         """What installing would change, checked against the closid budget and against groups in use."""
         existing = self.files.groups()
         ours = [name for name in existing if name.startswith(self.prefix)]

@@ -19,7 +19,7 @@ from kubeqos.cri.providers.rdt.config import (
     RdtConfig,
     is_contiguous,
 )
-from kubeqos.cri.providers.rdt.machine import BandwidthInfo, BandwidthUnit, CacheInfo, Capabilities, Kind
+from kubeqos.cri.providers.rdt.machine import BandwidthInfo, BandwidthUnit, CacheInfo, CachePart, Capabilities
 from kubeqos.errors import ConfigurationError
 
 NO_BANDWIDTH_LIMIT_MBPS = 2**32 - 1
@@ -27,7 +27,7 @@ MBPS_PER_EIGHTH_GBPS = 125
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ResctrlPlan:
     """What to change in the resctrl tree, in this order: groups to remove, to make, and schemata to write."""
 
     remove: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ def resolve(config: RdtConfig, machine: Capabilities) -> dict[str, str]:
 
 def plan_changes(
     schemata: Mapping[str, str], existing: Collection[str], prefix: str, closids: int, busy: Collection[str] = ()
-) -> Plan:
+) -> ResctrlPlan:
     """The changes that make our groups equal to the configuration. Groups without our prefix are never named in it.
 
     `busy` are the groups of ours that still hold tasks: they are not removed from under a running container, and
@@ -83,7 +83,7 @@ def plan_changes(
             remedy=f"configure at most {max(closids - 1 - foreign - len(retire), 0)} classes",
         )
     remove = tuple(name for name in gone if name not in busy)
-    return Plan(remove, tuple(name for name in groups if name not in ours), wanted, retire)
+    return ResctrlPlan(remove, tuple(name for name in groups if name not in ours), wanted, retire)
 
 
 def group_name(class_name: str, prefix: str) -> str:
@@ -106,9 +106,9 @@ def _require_unused(config: RdtConfig, resource: str) -> None:
                 )
 
 
-def _cache_masks(config: RdtConfig, cache: CacheInfo) -> dict[tuple[str, int, Kind], int]:
+def _cache_masks(config: RdtConfig, cache: CacheInfo) -> dict[tuple[str, int, CachePart], int]:
     """The bit mask of each class, per cache id and kind."""
-    out: dict[tuple[str, int, Kind], int] = {}
+    out: dict[tuple[str, int, CachePart], int] = {}
     for cache_id in cache.ids:
         for kind in cache.kinds:
             bases = _partition_masks(config, cache, cache_id, kind)
@@ -119,7 +119,7 @@ def _cache_masks(config: RdtConfig, cache: CacheInfo) -> dict[tuple[str, int, Ki
     return out
 
 
-def _find(rule: CacheRule | None, cache: CacheInfo, cache_id: int, kind: Kind) -> Located | None:
+def _find(rule: CacheRule | None, cache: CacheInfo, cache_id: int, kind: CachePart) -> Located | None:
     """The share that holds for one cache id, or None for the default (100 %)."""
     if rule is None:
         return None
@@ -140,7 +140,7 @@ def _find(rule: CacheRule | None, cache: CacheInfo, cache_id: int, kind: Kind) -
     return share
 
 
-def _partition_masks(config: RdtConfig, cache: CacheInfo, cache_id: int, kind: Kind) -> dict[str, int]:
+def _partition_masks(config: RdtConfig, cache: CacheInfo, cache_id: int, kind: CachePart) -> dict[str, int]:
     shares = {
         name: _find(part.allocation.caches.get(cache.level), cache, cache_id, kind)
         for name, part in config.partitions.items()

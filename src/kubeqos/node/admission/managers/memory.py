@@ -28,13 +28,17 @@ from kubeqos.plugins.managers import (
 from kubeqos.rules.qos.podqos import QosClass, effective_requests
 from kubeqos.topology.alignment.hints import Hint, Offer
 from kubeqos.topology.answers import Unsatisfiable
-from kubeqos.topology.memory import MEMORY, Kind, MemoryState
+from kubeqos.topology.memory import MEMORY, MemoryHold, MemoryState
 
 MEMORY_ANNOTATION = "kubeqos.io/numa-memory"
 """On a container in the runtime: what it holds on which NUMA nodes."""
 
-_KINDS = {ContainerKind.INIT: Kind.INIT, ContainerKind.SIDECAR: Kind.SIDECAR, ContainerKind.APP: Kind.MAIN}
-Granted = tuple[Kind, dict[str, int], NumaSet]
+_KINDS = {
+    ContainerKind.INIT: MemoryHold.INIT,
+    ContainerKind.SIDECAR: MemoryHold.SIDECAR,
+    ContainerKind.APP: MemoryHold.MAIN,
+}
+Granted = tuple[MemoryHold, dict[str, int], NumaSet]
 
 
 class MemoryManager:
@@ -103,7 +107,7 @@ class MemoryManager:
                 return Refusal("UnexpectedAdmissionError", text)
         return self.grant(container) or NOTHING
 
-    def _take(self, key: ContainerKey, kind: Kind, request: dict[str, int], hint: Hint) -> Unsatisfiable | None:
+    def _take(self, key: ContainerKey, kind: MemoryHold, request: dict[str, int], hint: Hint) -> Unsatisfiable | None:
         after = self._state.allocate(*key, request, hint, kind)
         if isinstance(after, Unsatisfiable):
             return after
@@ -150,7 +154,7 @@ class MemoryManager:
             if uid not in running:
                 repaired.append(f"returned the memory of {uid}/{name}, whose pod is gone")
                 continue
-            refused = self._take((uid, name), Kind(kind), request, Hint(NumaSet.parse(numa), True))
+            refused = self._take((uid, name), MemoryHold(kind), request, Hint(NumaSet.parse(numa), True))
             if refused is not None:
                 repaired.append(f"dropped the memory of {uid}/{name}: {refused}")
         return repaired

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from kubeqos.apiserver.server import ApiServer, Settings
@@ -14,7 +15,9 @@ from kubeqos.client import Answer, Api, ApiError, Call, Resource, TransportApi
 from kubeqos.client.discovery import beyond, discovered
 from kubeqos.client.resources import CONFIG_MAPS, NAMESPACES, PODS, resource_named, stored_resources
 from kubeqos.controllers import collector
+from kubeqos.controllers import manager as manager_module
 from kubeqos.controllers.manager import ControllerManager
+from kubeqos.web.health import application
 from tests.client.test_informer import until
 from tests.controllers.cluster import QUICK
 from tests.controllers.test_in_process import managed
@@ -138,7 +141,11 @@ class Forbidding(TransportApi):
         return await super()._answer(call)
 
 
-async def test_a_controller_that_cannot_read_says_which_and_why(server: ApiServer) -> None:
+async def test_a_controller_that_cannot_read_says_which_and_why(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert manager_module.COMPLAINT_SECONDS == 60.0
+    monkeypatch.setattr(manager_module, "COMPLAINT_SECONDS", 0.05)
     local = server.local()
     assert isinstance(local, TransportApi)
     manager = ControllerManager(Forbidding(local), QUICK)
@@ -148,5 +155,16 @@ async def test_a_controller_that_cannot_read_says_which_and_why(server: ApiServe
     told = "\n".join(manager.lagging())
     assert "pvcprotection waits for persistentvolumeclaims: " in told and "is forbidden" in told
     assert "replicaset waits" not in told and not manager.ready.is_set()
+    tells = application(manager.ready, manager.metrics.registry, lagging=manager.lagging)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(tells), base_url="http://controllers") as client:
+        answer = await client.get("/readyz")
+    assert answer.status_code == 500
+    assert "pvcprotection waits for persistentvolumeclaims: " in answer.text
+
+    def complained() -> int:
+        return sum("a controller cannot work" in line and "pvcprotection" in line for line in caplog.text.splitlines())
+
+    await until(lambda: complained() > 1)  # again and again, for as long as it is so
+    assert "replicaset waits" not in caplog.text
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -38,12 +38,17 @@ CONTAINER = {
 
 @contextlib.contextmanager
 def clean_cgroups() -> Iterator[None]:
-    """Remove the pods' cgroups that a node leaves behind, if it made them."""
+    """Remove the tiers, which outlive agents, if this node made them. Pods' cgroups are the node's own to remove."""
     before = set(cgroups.folders("kubepods"))
     yield
     for root in set(cgroups.folders("kubepods")) - before:
         for folder, _, _ in os.walk(root, topdown=False):
             os.rmdir(folder)
+
+
+def pod_groups(uid: str) -> list[Path]:
+    """Where a pod's cgroup stands, in whichever tier."""
+    return [*cgroups.folders(f"kubepods/pod{uid}"), *cgroups.folders(f"kubepods/*/pod{uid}")]
 
 
 def run(*words: str, text: str | None = None, **environment: str) -> str:
@@ -70,6 +75,7 @@ def test_a_real_container_runs_talks_and_goes() -> None:
     node = socket.gethostname().lower()
     spec = {"hostNetwork": True, "nodeSelector": {"kubernetes.io/hostname": node}, "containers": [CONTAINER]}
     spec["tolerations"] = [{"key": "kubeqos.io/real-machine", "operator": "Exists"}]
+    said = encode_json(spec["tolerations"]).decode()
     pod = encode_json({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "real"}, "spec": spec}).decode()
     with (
         tempfile.TemporaryDirectory(prefix="kq-") as name,
@@ -94,6 +100,15 @@ def test_a_real_container_runs_talks_and_goes() -> None:
             kube = {"KUBECONFIG": f"{data}/kubeconfig", "HOME": name}
             run("kubectl", "apply", "-f", "-", text=pod, **kube)
             run("kubectl", "wait", "--for=condition=Ready", "pod/real", "--timeout=60s", **kube)
+            uid = run("kubectl", "get", "pod", "real", "-o", "jsonpath={.metadata.uid}", **kube)
+            assert pod_groups(uid), "as `kubeqos node` keeps them"
+            assert cgroups.value(f"kubepods/burstable/pod{uid}", "memory.limit") == str(64 << 20)
+            assert cgroups.value(f"kubepods/burstable/pod{uid}", "cpu.shares") in ("102", cgroups.scaled(102, 100))
+            # Who does not say that the real machine is meant stays off it, wherever it is sent.
+            run("kubectl", "apply", "-f", "-", text=pod.replace('"real"', '"unsaid"').replace(said, "[]"), **kube)
+            run("kubectl", "wait", "--for=jsonpath={.status.conditions[0].reason}=Unschedulable", "pod/unsaid",
+                "--timeout=60s", **kube)  # fmt: skip
+            assert "untolerated taint" in run("kubectl", "get", "pod", "unsaid", "-o", "yaml", **kube)
             deadline = time.monotonic() + 60
             while "hello" not in run("kubectl", "logs", "real", **kube):
                 assert time.monotonic() < deadline, "the container never spoke"
@@ -109,5 +124,9 @@ def test_a_real_container_runs_talks_and_goes() -> None:
                 assert cpu.endswith("m") and memory.endswith("Mi")
                 run("kubectl", "delete", "pod", "real", "--now", **kube)
                 assert followed.stdout.readline() == ""  # the log ends with its container
+            deadline = time.monotonic() + 60
+            while pod_groups(uid):
+                assert time.monotonic() < deadline, f"left behind: {pod_groups(uid)}"
+                time.sleep(0.2)
         finally:
             run(*kubeqos, "down", "--data-dir", data)

@@ -286,6 +286,21 @@ async def test_a_class_that_is_not_opened_to_annotations_is_refused(world: World
     assert "class 'silver' of 'rdt' may not be requested with annotation" in error.details
 
 
+async def test_an_annotation_that_nobody_answers_is_told_once(world: World, caplog: pytest.LogCaptureFixture):
+    """The pod runs all the same; its owner hears of it, whatever number of containers it has."""
+    key = "turbine.resources.beta.kubernetes.io/pod"
+    stock = pod("stock", annotations={key: "fast"})
+    sandbox = await world.client.run_pod_sandbox(stock)
+    for name in ("main", "beside"):
+        await world.client.create_container(sandbox, container(name), stock)
+    [told] = [line for line in caplog.text.splitlines() if "an annotation asks for a class in vain" in line]
+    assert key in told
+    assert "no resource here is asked for with annotations of 'turbine'" in told
+    collector = RelayCollector(world.relay, asyncio.get_running_loop())
+    families = {family.name: family for family in await asyncio.to_thread(lambda: list(collector.collect()))}
+    assert families["kubeqos_class_annotations_unanswered"].samples[0].value == 1
+
+
 async def test_a_vendors_edits_reach_the_runtime(world: World):
     created = await world.created(turbo="low")
     config = world.runtime.core.container(created).config

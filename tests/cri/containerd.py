@@ -144,6 +144,12 @@ class Containerd:
         with grpc.insecure_channel(f"unix:{self.socket}", options=options) as channel:
             yield RuntimeServiceStub(channel)
 
+    def conditions(self) -> dict[str, bool]:
+        """What the runtime says of itself."""
+        with self._stub() as stub:
+            answer = stub.Status(cri.StatusRequest(), timeout=10)
+        return {one.type: one.status for one in answer.status.conditions}
+
     def _wait_until_ready(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS

@@ -88,6 +88,11 @@ def test_every_stream_of_kubectl(server: object, tmp_path: Path) -> None:
         while "real" not in kubectl(kubeconfig, "get", "nodes", "-o", "name"):
             assert time.monotonic() < deadline, (tmp_path / "node.log").read_text()
             time.sleep(0.3)
+        # It warns of what is deprecated, such as this machine's cgroups, by a condition that nothing depends on.
+        said = runtime.conditions()
+        assert said["RuntimeReady"] and said["NetworkReady"]
+        assert cgroups.VERSION == 2 or not all(said.values()), said
+        kubectl(kubeconfig, "wait", "node/real", "--for=condition=Ready", "--timeout=60s")
         if "default" not in kubectl(kubeconfig, "get", "serviceaccounts", "-o", "name"):  # a controller's work
             kubectl(kubeconfig, "create", "serviceaccount", "default")
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": spec}

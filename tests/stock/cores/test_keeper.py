@@ -19,6 +19,7 @@ from kubeqos.errors import ConfigurationError, KubeqosError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.node.api.sources import LocalPods
+from kubeqos.node.cgroups.partitions import EXCLUSIVE, PARTITION
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.plugins.managers import Grant
 from kubeqos.stock.cores.assembly import make_keeper, read_configuration, refuse_kubelet
@@ -287,3 +288,34 @@ def test_a_configuration_without_managers_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "node.yaml").write_text("apiVersion: kubeqos.io/v1alpha1\nkind: NodeConfiguration\n")
     with pytest.raises(ConfigurationError, match="no manager of cores is on"):
         read_configuration(tmp_path / "node.yaml", "n1")
+
+
+async def test_owned_cpus_are_a_partition_of_the_kernel_before_their_owner_runs(node: Node) -> None:
+    """Files as Linux 6.7 has them; what the kernel makes of them is seen in a guest (tests/vm/test_partitions.py)."""
+
+    def told(path: str) -> tuple[str, str]:
+        folder = node.folder / path
+        return (folder / EXCLUSIVE).read_text().strip(), (folder / PARTITION).read_text().strip()
+
+    for path in ("kubepods", "kubepods/db", "kubepods/web"):
+        (node.folder / path).mkdir()
+        (node.folder / path / EXCLUSIVE).write_text("\n")
+        (node.folder / path / PARTITION).write_text("member\n")
+    async with node.agent() as keeper:
+        await node.run("web")
+        node.bind("db", "2")
+        await node.admitted("db")
+        await node.create("db")
+        own = node.cpus("db")
+        await node.start("db")
+        assert told("kubepods/db") == (own, "root") and told("kubepods") == (own, "member")
+        assert told("kubepods/web") == ("", "member")
+    async with node.agent() as keeper:
+        assert keeper.owners.partitions.reasons == {("u-db", "c"): ""}, "one that comes back finds them"
+        await keeper.leave()
+        assert told("kubepods/db") == ("", "member") and told("kubepods") == ("", "member")
+        await keeper._update()
+        assert told("kubepods/db") == (own, "root")
+        node.end("db")
+        node.pods.remove("u-db")
+        await until("given back", lambda: told("kubepods") == ("", "member"))

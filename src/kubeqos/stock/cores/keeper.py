@@ -39,6 +39,7 @@ from kubeqos.stock.asking import asks_for_cores
 from kubeqos.stock.cores.devices import only_claims
 from kubeqos.stock.cores.fences import Fences, tier_of
 from kubeqos.stock.cores.nriruntime import NriRuntime, cri_resources
+from kubeqos.stock.cores.owners import OwnedCpus
 from kubeqos.stock.cores.pods import PodOnNode, PodTable, identity
 from kubeqos.stock.cores.quotas import Quotas
 from kubeqos.stock.cores.shared import SharedRest
@@ -79,6 +80,7 @@ class CoreKeeper:
         self.shared = SharedRest(self.admission, table)
         self.fences = Fences(host, parts.machine.online)
         self.quotas = Quotas(host, table, self.shared.grants, parts.context)
+        self.owners = OwnedCpus(host, table, self.admission.owned if settings.cpu_partitions else None)
         tell = parts.events.node
         self.updater = ContainerUpdater(table, runtime, self.shared, parts.context, self._spawn, tell)
         self.books = Books(table, runtime, self.shared, self.updater, tell, self._kernel)
@@ -339,6 +341,7 @@ class CoreKeeper:
                 if refusal is not None:
                     raise CoresRefused(f"container {container.name!r} of pod {row.key}: {refusal.message}")
         self._narrow(row, ref, container)
+        self.owners.keep()
         self.updater.hold(ref)
 
     def started(self, pod: nri.PodSandbox, container: nri.Container) -> None:
@@ -406,6 +409,7 @@ class CoreKeeper:
                 request = cri.UpdateContainerResourcesRequest(container_id=one.id, linux=everything)
                 await self.runtime.update_container_resources(request)
         self.quotas.leave()
+        self.owners.leave()
 
     # ---- Looking after everybody
 
@@ -417,6 +421,7 @@ class CoreKeeper:
             log.warning("containers are told later what has changed", reason=error.what)
         self.fences.narrow(self._fenced())
         self.quotas.keep()
+        self.owners.keep()
 
     def _fenced(self) -> dict[str, CpuSet]:
         """What each tier of pods may have: the CPUs that nobody owns, and those of whoever is in it."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from kubeqos.cli.stock.doctor import checks_required_plugins
 from kubeqos.stock.examination import KINDS, LocalFacts, cluster, installed, is_fit, machine, node
+from tests.stock.containerd2 import configuration
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,21 @@ def test_a_node_that_reports() -> None:
     assert node(raw, well)[1].details == "4 classes"
     unwell = {"status": {"conditions": [{"type": "Healthy", "status": "False", "message": "xyz is away"}]}}
     assert node(raw, unwell)[1].details == "xyz is away"
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "state"),
+    [(configuration(Path("/x"), Path("/x/s")), True, "ok"), ("version = 3\n", False, "note"), ("]", None, "note")],
+)
+def test_whether_who_asks_starts_without_the_agent_is_the_runtimes_setting(
+    tmp_path: Path, text: str, found: bool | None, state: str
+) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    assert checks_required_plugins(tmp_path / "config.toml") is found
+    assert checks_required_plugins(tmp_path / "missing") is None
+    facts = LocalFacts(root=True, nri_socket=True, cgroup_version=2, resctrl=True, validator=found)
+    [told] = [one for one in machine(facts) if one.what == "required plugins"]
+    assert told.state == state
 
 
 def test_this_machine() -> None:

@@ -30,7 +30,7 @@ from tests.stock.kube_apiserver import kube_apiserver
 from tests.stock.needs import needs_stock
 
 pytestmark = needs_stock("kube-apiserver", "etcd")
-NAMESPACES = resource_named("Namespace")
+NAMESPACES, RESOURCE_QUOTAS = resource_named("Namespace"), resource_named("ResourceQuota")
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
@@ -172,6 +172,25 @@ async def test_a_pod_is_completed_counted_and_kept_to_what_it_asked(kubeconfig: 
         stored["metadata"]["annotations"]["qos.kubeqos.io/container.main"] = "rdt=bronze"
         with pytest.raises(ApiError, match="cannot be changed after its creation"):
             await api.update(PODS, stored)
+
+
+async def test_a_quota_of_the_cluster_itself_can_count_a_class_too(kubeconfig: Path, tmp_path: Path) -> None:
+    """The class is an extended resource of the pod, which the server's own admission charges."""
+    counted = "requests.qos.kubeqos.io/rdt.gold"
+    async with webhooks(kubeconfig, tmp_path) as api:
+        await prepared(api, "native", gold=5)
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "stock"}}
+        stored = await api.create(RESOURCE_QUOTAS, {**quota, "spec": {"hard": {counted: "1"}}}, "native")
+        status = {"hard": {counted: "1"}, "used": {counted: "0"}}  # as a controller-manager would
+        await api.update(RESOURCE_QUOTAS, {**stored, "status": status}, subresource="status")
+
+        async def refused() -> bool:
+            name = f"gold-{asyncio.get_running_loop().time():.3f}".replace(".", "-")
+            answer = await created(api, pod(name, "native", container__main="rdt=gold"))
+            return f"exceeded quota: stock, requested: {counted}=1, used: {counted}=1, limited: {counted}=1" in answer
+
+        await until("the second one is refused", refused)
+        assert len((await api.list(PODS, "native")).items) == 1
 
 
 async def test_twenty_creators_and_three_webhooks_never_overrun_a_quota(kubeconfig: Path, tmp_path: Path) -> None:

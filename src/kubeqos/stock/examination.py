@@ -34,6 +34,8 @@ class LocalFacts:
     nri_socket: bool
     cgroup_version: int
     resctrl: bool
+    validator: bool | None = None
+    """Whether the runtime keeps pods that require a plugin from starting without it; None where that is not known."""
 
 
 def cluster(version: Raw, may_install: bool) -> list[Finding]:
@@ -105,6 +107,7 @@ def machine(facts: LocalFacts) -> list[Finding]:
         Finding("NRI socket", OK, "there")
         if facts.nri_socket
         else Finding("NRI socket", MISSING, "/var/run/nri/nri.sock is not there: enable NRI in the runtime"),
+        *_required(facts),
         Finding("cgroups", OK, "version 2")
         if facts.cgroup_version == 2
         else Finding("cgroups", NOTE, "version 1: memory protection and I/O weights work in part"),
@@ -112,6 +115,17 @@ def machine(facts: LocalFacts) -> list[Finding]:
         if facts.resctrl
         else Finding("rdt", NOTE, "no resctrl: mount it, or leave out the provider rdt"),
     ]
+
+
+def _required(facts: LocalFacts) -> list[Finding]:
+    """What becomes of who asks while the agent is away: of that the runtime's own settings decide."""
+    if not facts.nri_socket:
+        return []
+    if facts.validator:
+        return [Finding("required plugins", OK, "who asks for something does not start while the agent is away")]
+    how = "under io.containerd.nri.v1.nri, let default_validator have enable = true"
+    said = "the runtime does not check them" if facts.validator is False else "its settings cannot be read"
+    return [Finding("required plugins", NOTE, f"{said}: {how} (/etc/containerd/config.toml)")]
 
 
 def is_fit(findings: Sequence[Finding]) -> bool:

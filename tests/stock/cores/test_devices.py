@@ -11,6 +11,7 @@ from kubeqos.stock.cores.devices import (
     are_told,
     claim_names,
     devices,
+    free_cores,
     only_claims,
     resolved,
     slices,
@@ -31,6 +32,18 @@ def claim(*names: str, driver: str = "cci.kubeqos.io", config: Any = ()) -> dict
 
 def opaque(parameters: Any, driver: str = "cci.kubeqos.io") -> dict[str, Any]:
     return {"opaque": {"driver": driver, "parameters": parameters}}
+
+
+def test_free_cores_are_told_by_what_can_be_asked_of_them() -> None:
+    machine = load_machine("kep80")
+    every = free_cores(machine, machine.online)
+    assert sum(one["cores"] for one in every) == len(machine.cores)
+    assert {one["numaNode"] for one in every} == set(machine.numa)
+    owned = CpuSet.of(min(machine.cores[0]))
+    rest = free_cores(machine, machine.online - owned)
+    assert rest[0]["cores"] == every[0]["cores"] - 1, "a core of which somebody owns a thread is not free"
+    assert not CpuSet.parse(rest[0]["cpus"]) & machine.cores[0]
+    assert free_cores(machine, NO_CPUS) == []
 
 
 def test_a_core_is_a_device_unless_the_system_needs_it() -> None:

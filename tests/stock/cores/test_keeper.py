@@ -22,6 +22,7 @@ from kubeqos.node.api.sources import LocalPods
 from kubeqos.node.cgroups.partitions import EXCLUSIVE, PARTITION
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.plugins.managers import Grant
+from kubeqos.stock.agent.report import cores_told
 from kubeqos.stock.cores.assembly import make_keeper, read_configuration, refuse_kubelet
 from kubeqos.stock.cores.keeper import CoreKeeper
 from tests.qrm.harness import until
@@ -129,6 +130,10 @@ async def test_running_pods_leave_cpus_before_somebody_owns_them(node: Node) -> 
         own = await node.run("db", "2")
         assert node.updates == [("c-web", str(CpuSet.parse("0-7") - CpuSet.parse(own)))], "told before db was created"
         assert str(keeper.shared.owned()) == own
+        free = CpuSet.parse("1-7") - CpuSet.parse(own)
+        whole = [cpus for cpus in load_machine("laptop8").cores.values() if cpus <= free]
+        told = cores_told(keeper)
+        assert told.free == str(free) and sum(one["cores"] for one in told.free_cores) == len(whole)
         node.end("db")
         node.pods.remove("u-db")
         await until("web is back", lambda: node.cpus("web") == "0-7")

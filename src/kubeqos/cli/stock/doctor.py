@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from kubeqos.client.light import LightApi
     from kubeqos.stock.examination import Finding
 
+CONTAINERD = Path("/etc/containerd/config.toml")
+
 
 @click.command("doctor")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="The kubeconfig file to use.")
@@ -74,4 +76,17 @@ def _machine() -> list[Finding]:
 
     resctrl = Path("/sys/fs/resctrl/schemata").exists()
     version = cgroup_version(Path("/sys/fs/cgroup"))
-    return machine(LocalFacts(os.geteuid() == 0, SOCKET.exists(), version, resctrl))
+    return machine(
+        LocalFacts(os.geteuid() == 0, SOCKET.exists(), version, resctrl, checks_required_plugins(CONTAINERD))
+    )
+
+
+def checks_required_plugins(config: Path) -> bool | None:
+    """Whether containerd's validator of required plugins is on, by its own file; None where there is none to read."""
+    import tomllib
+
+    try:
+        plugins = tomllib.loads(config.read_text()).get("plugins", {})
+        return bool(plugins.get("io.containerd.nri.v1.nri", {}).get("default_validator", {}).get("enable", False))
+    except (OSError, ValueError, AttributeError):
+        return None

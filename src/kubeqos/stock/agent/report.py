@@ -22,6 +22,7 @@ from kubeqos.model.timestamps import timestamp
 from kubeqos.node.api.nodestatus import map_annotations, node_annotations
 from kubeqos.plugins.managers import PlacesOnCpus
 from kubeqos.stock.cluster import NODE_QOSES
+from kubeqos.stock.cores.devices import free_cores
 from kubeqos.stock.cores.keeper import CoreKeeper
 from kubeqos.stock.names import API_VERSION, NODE
 
@@ -38,6 +39,7 @@ class CoresTold:
     """What a NodeQOS says of cores."""
 
     free: str
+    free_cores: Sequence[Raw]
     pools: Mapping[str, str]
     topology: Raw
     plugins: Sequence[Raw]
@@ -60,9 +62,9 @@ def cores_told(keeper: CoreKeeper) -> CoresTold:
         if isinstance(one, PlacesOnCpus)
         for name, cpus in one.cpu_pools().items()
     }
-    free = str(parts.machine.online - parts.settings.reserved_cpus - keeper.shared.owned())
+    free = parts.machine.online - parts.settings.reserved_cpus - keeper.shared.owned()
     conditions = {**plugins.conditions(), **keeper.books.conditions()}
-    return CoresTold(free, pools, dict(texts), rows, conditions)
+    return CoresTold(str(free), free_cores(parts.machine, free), pools, dict(texts), rows, conditions)
 
 
 def status_of(
@@ -90,6 +92,7 @@ def status_of(
     if cores is not None:
         said |= cores.conditions
         status |= {"plugins": [*plugins, *cores.plugins], "freeCPUs": cores.free}
+        status["freeCores"] = list(cores.free_cores)
         status |= {"pools": dict(cores.pools), "topology": cores.topology}
     known = {one["type"]: one for one in (before or {}).get("conditions") or ()}
     return {**status, "conditions": [_condition(name, *one, known.get(name, {}), now) for name, one in said.items()]}

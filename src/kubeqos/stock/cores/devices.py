@@ -46,6 +46,23 @@ def devices(machine: Machine, reserved: CpuSet) -> list[dict[str, Any]]:
     return found
 
 
+def free_cores(machine: Machine, free: CpuSet) -> list[dict[str, Any]]:
+    """Whole cores of which nobody owns a thread, by the attributes that selectors can ask of them."""
+    found: dict[tuple[object, ...], tuple[int, CpuSet]] = {}
+    for cpus in machine.cores.values():
+        if cpus <= free:
+            first = machine.cpu(min(cpus))
+            isolated = bool(cpus & machine.isolated)
+            key = first.numa, first.socket, first.uncore, first.kind.value, len(cpus), isolated
+            count, already = found.get(key, (0, NO_CPUS))
+            found[key] = count + 1, already | cpus
+    names = "numaNode", "socket", "cache", "kind", "threads", "isolated"
+    return [
+        {**dict(zip(names, key, strict=True)), "cores": count, "cpus": str(cpus)}
+        for key, (count, cpus) in found.items()
+    ]
+
+
 def slices(node: Raw, machine: Machine, reserved: CpuSet) -> list[dict[str, Any]]:
     """The ResourceSlices of a node, which go with its Node. A change of the machine is a new generation of the pool."""
     name, uid = node["metadata"]["name"], node["metadata"]["uid"]

@@ -139,11 +139,11 @@ class LibraryConnection(asyncio.Protocol):
 
     # ---- writing
 
-    def open_stream(self, headers: Headers, sink: Sink, end: bool = False) -> LibraryStream:
+    def open_stream(self, headers: Headers, sink: Sink) -> LibraryStream:
         stream = LibraryStream(self, self.wire.get_next_available_stream_id())
         stream.sink = sink
         self.streams[stream.id] = stream
-        stream.send_headers(headers, end)
+        stream.send_headers(headers)
         return stream
 
     def write_headers(self, stream: LibraryStream, headers: Headers, end: bool) -> None:

@@ -92,9 +92,9 @@ class _Event:
     uid: str = field(compare=False, default="")
 
 
-def simulate(scenario: Scenario, profiles: tuple[Profile, ...] = (Profile(),), *, name: str = "") -> Outcome:
+def simulate(scenario: Scenario, profiles: tuple[Profile, ...] = (Profile(),)) -> Outcome:
     """Run it to its end and measure."""
-    return Simulation(scenario, profiles).run(name)
+    return Simulation(scenario, profiles).run()
 
 
 class Simulation:
@@ -125,7 +125,7 @@ class Simulation:
                 else:
                     self._plan(arrival.at, kind, runs=arrival.runs)
 
-    def run(self, name: str) -> Outcome:
+    def run(self, name: str = "") -> Outcome:
         """Play it to its end and measure."""
         return asyncio.run(self._play(name))
 

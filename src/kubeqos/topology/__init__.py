@@ -12,5 +12,5 @@ The doors, by question:
   how scattered is the rest? `fragmentation.fragmentation`
   who should move then?    `defragment.defragment`
 
-Behind them, on int masks: `packed`, `distributed`, `wholecores`, and in `alignment` `masks`, `andsets`, `numeric`.
+Behind them, on int masks: `packed`, `distributed`, `wholecores`, `alignment.masks`, `.andsets`, `.numeric`.
 """

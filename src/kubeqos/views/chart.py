@@ -13,6 +13,7 @@ Points = Sequence[tuple[float, float]]
 
 MARKS = "#o+x=%@&"
 _SHARED = "*"
+_WIDTH, _HEIGHT = 860, 240
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22")
 
 
@@ -49,22 +50,22 @@ def text_chart(chart: Chart, width: int, height: int = 10) -> str:
     return "\n".join(lines)
 
 
-def svg_charts(charts: Sequence[Chart], width: int = 860, height: int = 240) -> str:
+def svg_charts(charts: Sequence[Chart]) -> str:
     """One drawing with the charts below each other; needs no script and no font of its own."""
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height * len(charts)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT * len(charts)}" '
         f'font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
     ]
     for index, chart in enumerate(charts):
-        parts.append(f'<g transform="translate(0 {index * height})">')
-        parts += _svg(chart, width, height)
+        parts.append(f'<g transform="translate(0 {index * _HEIGHT})">')
+        parts += _svg(chart)
         parts.append("</g>")
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _svg(chart: Chart, width: int, height: int) -> list[str]:
-    left, right, top, bottom = 60, width - 160, 30, height - 30
+def _svg(chart: Chart) -> list[str]:
+    left, right, top, bottom = 60, _WIDTH - 160, 30, _HEIGHT - 30
 
     def x(time: float) -> float:
         return round(left + (right - left) * time / chart.duration, 1)

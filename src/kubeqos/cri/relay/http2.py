@@ -165,12 +165,12 @@ class Connection(asyncio.Protocol):
 
     # ---- writing
 
-    def open_stream(self, headers: Headers, sink: Sink, end: bool = False) -> Stream:
+    def open_stream(self, headers: Headers, sink: Sink) -> Stream:
         stream = Stream(self, self._next_id, self._peer_initial_window)
         self._next_id += 2
         stream.sink = sink
         self.streams[stream.id] = stream
-        stream.send_headers(headers, end)
+        stream.send_headers(headers)
         return stream
 
     def write_headers(self, stream: Stream, headers: Headers, end: bool) -> None:

@@ -212,6 +212,11 @@ def _signing_requested(obj: JsonObject, identity: Identity) -> None:
         spec["uid"] = identity.uid
 
 
+def _signing_kept(new: JsonObject, old: JsonObject) -> None:
+    """What was asked for stays as it was asked, whatever a later write says."""
+    new["spec"] = old.get("spec") or {}
+
+
 def _signing_status(new: JsonObject, old: JsonObject) -> None:
     """A signer says what it made; approving and denying is another subresource's."""
     keep_all_but_status(new, old)
@@ -234,10 +239,14 @@ _DECISIONS = ("Approved", "Denied")
 
 PLAIN = Lifecycle()
 GENERATED = Lifecycle(generation=True)
+VERSIONED = Lifecycle(needs_version=True)
+CSI_DRIVER = Lifecycle(generation=True, needs_version=True)
+ATTACHMENT = Lifecycle(status=True, needs_version=True, on_create=_with_status({}))
 INGRESS = Lifecycle(generation=True, status=True, on_create=_with_status({"loadBalancer": {}}))
 PERSISTENT_VOLUME = Lifecycle(status=True, on_create=_with_status({"phase": "Pending"}), answers_object=True)
 SIGNING_REQUEST = Lifecycle(
     status=True, on_request=_signing_requested, on_create=_with_status({}), on_status=_signing_status,
+    on_update=_signing_kept,
     views={"approval": _signing_approved},
 )  # fmt: skip
 SPEC = Lifecycle(generation=True, answers_object=True)

@@ -49,6 +49,8 @@ def _persistent_volume(raw: Raw) -> None:
     spec = raw.setdefault("spec", {})
     fill(spec, persistentVolumeReclaimPolicy="Retain")
     fill_unset(spec, volumeMode="Filesystem")
+    if spec.get("hostPath") is not None:
+        fill_unset(spec["hostPath"], type="")
     fill(raw.setdefault("status", {}), phase="Pending")
 
 

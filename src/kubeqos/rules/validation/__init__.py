@@ -50,8 +50,8 @@ def _only_meta(rule: names.NameRule, *, namespaced: bool) -> Create:
 
 
 def _stored_for_others(key: tuple[str, str, str]) -> KindRules:
-    create, change, status = stored.checks_of(key)
-    return KindRules(create, change=change, subresources={"status": status})
+    create, update, status = stored.checks_of(key)
+    return KindRules(create, update, subresources={"status": status})
 
 
 _OBJECT = _only_meta(names.dns_subdomain, namespaced=True)
@@ -109,10 +109,10 @@ KINDS: dict[str, KindRules] = {
     ),
     "StatefulSet": KindRules(
         sets.check_stateful_set,
-        change=sets.check_stateful_change,
+        sets.check_stateful_update,
         subresources={"status": sets.check_stateful_status},
     ),
-    "Job": KindRules(batch.check_job, change=batch.check_job_change),
+    "Job": KindRules(batch.check_job, batch.check_job_update),
     "CronJob": KindRules(batch.check_cron_job),
     "PodDisruptionBudget": KindRules(
         workloads.check_disruption_budget,

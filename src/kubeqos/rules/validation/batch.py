@@ -22,7 +22,7 @@ from kubeqos.rules.validation.common import (
     check_supported,
     complain,
 )
-from kubeqos.rules.validation.meta import check_meta, meta_of
+from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pods.spec import check_pod_template
 from kubeqos.rules.validation.stored.checks import prefixed_path
 
@@ -44,15 +44,25 @@ def check_job(out: Errors, raw: Raw) -> None:
     meta, spec = meta_of(raw), raw.get("spec") or NO_MAP
     check_meta(out, meta, names.dns_subdomain, namespaced=True)
     _check_generated_selector(out, spec, meta)
+    _check_job(out, meta, spec)
+
+
+def check_job_update(out: Errors, raw: Raw, old: Raw) -> None:
+    """Its labels are compared with its selector, as they were made when it was."""
+    check_meta_update(out, meta_of(raw), meta_of(old))
+    _check_job(out, meta_of(raw), raw.get("spec") or NO_MAP)
+    check_job_change(out, raw, old)
+
+
+def _check_job(out: Errors, meta: Raw, spec: Raw) -> None:
     selector = spec.get("selector")
     if selector is None:
         out.append(required("spec.selector"))
-    else:
-        check_label_selector(out, "spec.selector", selector)
-        labels = meta_of(spec.get("template") or NO_MAP).get("labels") or NO_MAP
-        if not selects(selector, labels):
-            why = "`selector` does not match template `labels`"
-            out.append(invalid("spec.template.metadata.labels", labels or None, why))
+    check_label_selector(out, "spec.selector", selector)
+    labels = meta_of(spec.get("template") or NO_MAP).get("labels") or NO_MAP
+    if selector is None or not selects(selector, labels):
+        why = "`selector` does not match template `labels`"
+        out.append(invalid("spec.template.metadata.labels", labels or None, why))
     if spec.get("completionMode") == "Indexed" and spec.get("completions"):
         host = f"{meta.get('name', '')}-{spec['completions'] - 1}"
         if names.dns_label(host):

@@ -84,10 +84,6 @@ def check_daemon_change(out: Errors, raw: Raw, old: Raw) -> None:
     _check_fixed(out, raw, old, ("selector",))
 
 
-def check_stateful_change(out: Errors, raw: Raw, old: Raw) -> None:
-    _check_fixed(out, raw, old, _STATEFUL_FIXED)
-
-
 def _check_fixed(out: Errors, raw: Raw, old: Raw, fields: tuple[str, ...]) -> None:
     spec, before = raw.get("spec") or NO_MAP, old.get("spec") or NO_MAP
     for field in fields:
@@ -96,12 +92,22 @@ def _check_fixed(out: Errors, raw: Raw, old: Raw, fields: tuple[str, ...]) -> No
 
 def check_stateful_set(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.dns_label, namespaced=True)
+    for index, claim in enumerate((raw.get("spec") or NO_MAP).get("volumeClaimTemplates") or NO_LIST):
+        check_volume_claim_spec(out, f"spec.volumeClaimTemplates[{index}].spec", claim.get("spec") or NO_MAP)
+    _check_stateful_set(out, raw)
+
+
+def check_stateful_update(out: Errors, raw: Raw, old: Raw) -> None:
+    check_meta_update(out, meta_of(raw), meta_of(old))
+    _check_stateful_set(out, raw)
+    _check_fixed(out, raw, old, _STATEFUL_FIXED)
+
+
+def _check_stateful_set(out: Errors, raw: Raw) -> None:
     spec = raw.get("spec") or NO_MAP
     _check_stateful_strategy(out, "spec", spec)
     for field, value in (spec.get("persistentVolumeClaimRetentionPolicy") or NO_MAP).items():
         check_supported(out, f"spec.persistentVolumeClaimRetentionPolicy.{field}", value, _RETENTIONS)
-    for index, claim in enumerate(spec.get("volumeClaimTemplates") or NO_LIST):
-        check_volume_claim_spec(out, f"spec.volumeClaimTemplates[{index}].spec", claim.get("spec") or NO_MAP)
     for field in ("replicas", "minReadySeconds"):
         check_non_negative(out, f"spec.{field}", spec.get(field))
     check_non_negative(out, "spec.ordinals.start", (spec.get("ordinals") or NO_MAP).get("start"))

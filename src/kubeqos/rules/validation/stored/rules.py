@@ -13,6 +13,7 @@ from kubeqos.model import names, schema
 from kubeqos.model.kinds import BY_VERSION
 from kubeqos.rules.validation.common import Errors, Raw, check_immutable
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
+from kubeqos.rules.validation.stored import storage, system
 from kubeqos.rules.validation.stored.walk import check_fields, check_status
 
 Create = Callable[[Errors, Raw], None]
@@ -25,6 +26,10 @@ class StoredRules:
 
     name: names.NameRule = names.dns_subdomain
     immutable: tuple[str, ...] = ()
+    change: Update | None = None
+    """What else may not change."""
+    judged_once: bool = False
+    """What cannot change is not judged again."""
 
 
 def _bundle_name(name: str) -> names.Complaints:
@@ -36,17 +41,19 @@ RULES: dict[tuple[str, str, str], StoredRules] = {
     ("storage.k8s.io", "v1", "StorageClass"): StoredRules(
         immutable=("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
     ),
-    ("storage.k8s.io", "v1", "CSINode"): StoredRules(),
+    ("storage.k8s.io", "v1", "CSINode"): StoredRules(change=storage.check_node_change),
     ("storage.k8s.io", "v1", "CSIDriver"): StoredRules(immutable=("spec.attachRequired", "spec.volumeLifecycleModes")),
     ("storage.k8s.io", "v1", "CSIStorageCapacity"): StoredRules(immutable=("nodeTopology", "storageClassName")),
     ("storage.k8s.io", "v1", "VolumeAttachment"): StoredRules(immutable=("spec",)),
-    ("storage.k8s.io", "v1", "VolumeAttributesClass"): StoredRules(immutable=("driverName", "parameters")),
-    ("", "v1", "PersistentVolume"): StoredRules(immutable=("spec.volumeMode",)),
+    ("storage.k8s.io", "v1", "VolumeAttributesClass"): StoredRules(change=storage.check_attributes_change),
+    ("", "v1", "PersistentVolume"): StoredRules(change=storage.check_volume_change),
     ("", "v1", "Endpoints"): StoredRules(),
     ("discovery.k8s.io", "v1", "EndpointSlice"): StoredRules(immutable=("addressType",)),
-    ("resource.k8s.io", "v1", "ResourceClaim"): StoredRules(immutable=("spec",)),
+    ("resource.k8s.io", "v1", "ResourceClaim"): StoredRules(immutable=("spec",), judged_once=True),
     ("resource.k8s.io", "v1", "ResourceClaimTemplate"): StoredRules(immutable=("spec",)),
-    ("resource.k8s.io", "v1", "ResourceSlice"): StoredRules(immutable=("spec.driver", "spec.nodeName")),
+    ("resource.k8s.io", "v1", "ResourceSlice"): StoredRules(
+        immutable=("spec.driver", "spec.nodeName", "spec.pool.name")
+    ),
     ("resource.k8s.io", "v1", "DeviceClass"): StoredRules(),
     ("resource.k8s.io", "v1", "DeviceTaintRule"): StoredRules(),
     ("node.k8s.io", "v1", "RuntimeClass"): StoredRules(immutable=("handler",)),
@@ -59,7 +66,9 @@ RULES: dict[tuple[str, str, str], StoredRules] = {
     ("certificates.k8s.io", "v1", "CertificateSigningRequest"): StoredRules(immutable=("spec",)),
     ("certificates.k8s.io", "v1", "ClusterTrustBundle"): StoredRules(_bundle_name, immutable=("spec.signerName",)),
     ("certificates.k8s.io", "v1", "PodCertificateRequest"): StoredRules(immutable=("spec",)),
-    ("apps", "v1", "ControllerRevision"): StoredRules(immutable=("data",)),
+    ("apps", "v1", "ControllerRevision"): StoredRules(
+        immutable=("data",), change=system.check_revision_change, judged_once=True
+    ),
     ("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration"): StoredRules(),
     ("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration"): StoredRules(),
     ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy"): StoredRules(),
@@ -73,22 +82,27 @@ RULES: dict[tuple[str, str, str], StoredRules] = {
 
 
 def checks_of(key: tuple[str, str, str]) -> tuple[Create, Update, Update]:
-    """What judges an object of such a kind, a change of one, and a change of its status."""
+    """What judges an object of such a kind, an update of one, and an update of its status."""
     rules, resource = RULES[key], BY_VERSION[key]
 
     def create(out: Errors, raw: Raw) -> None:
         check_meta(out, meta_of(raw), rules.name, namespaced=resource.namespaced)
         check_fields(out, raw, schema.kind(*key))
 
-    def change(out: Errors, raw: Raw, old: Raw) -> None:
+    def update(out: Errors, raw: Raw, old: Raw) -> None:
+        check_meta_update(out, meta_of(raw), meta_of(old))
+        if not rules.judged_once:
+            check_fields(out, raw, schema.kind(*key))
         for path in rules.immutable:
             check_immutable(out, path, _at(raw, path), _at(old, path))
+        if rules.change is not None:
+            rules.change(out, raw, old)
 
     def status(out: Errors, raw: Raw, old: Raw) -> None:
         check_meta_update(out, meta_of(raw), meta_of(old))
         check_status(out, raw, schema.kind(*key))
 
-    return create, change, status
+    return create, update, status
 
 
 def _at(raw: Raw, path: str) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kubeqos.model import names
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
-from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_no_backsteps, complain
+from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, check_no_backsteps, complain
 from kubeqos.rules.validation.stored.checks import (
     Fields,
     choice,
@@ -30,6 +30,7 @@ _SOURCES = (
     "azureDisk", "scaleIO", "local", "storageos", "csi",
 )  # fmt: skip
 _SECRETS = tuple(f"{step}SecretRef" for step in ("controllerPublish", "controllerExpand", "nodePublish", "nodeExpand"))
+_TOLD_LATER = ("controllerExpandSecretRef", "nodeExpandSecretRef")
 _LONGEST_NODE_ID = 192
 _SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 1 << 32
 
@@ -128,6 +129,38 @@ def _check_node_id(out: Errors, path: str, value: Any) -> None:
 def _check_parameters(out: Errors, path: str, value: Any) -> None:
     if "" in (value or ()):
         out.append(invalid(path, "", "field can not be empty."))
+
+
+def check_volume_change(out: Errors, raw: Raw, old: Raw) -> None:
+    """A volume stays where it is; secrets for making it larger may be told later."""
+    spec, before = raw.get("spec") or NO_MAP, old.get("spec") or NO_MAP
+    if any(_fixed(spec.get(field), before.get(field)) != before.get(field) for field in _SOURCES):
+        out.append(forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation"))
+    for field in ("volumeMode", "nodeAffinity"):
+        if before.get(field) is not None:
+            check_immutable(out, field, spec.get(field), before[field])
+
+
+def _fixed(source: Any, before: Any) -> Any:
+    """A source without what may be added to it."""
+    late = [field for field in _TOLD_LATER if isinstance(before, dict) and field not in before]
+    return {key: one for key, one in source.items() if key not in late} if isinstance(source, dict) else source
+
+
+def check_node_change(out: Errors, raw: Raw, old: Raw) -> None:
+    """A driver that is there keeps its name for the node."""
+    drivers, before = ((one.get("spec") or NO_MAP).get("drivers") or NO_LIST for one in (raw, old))
+    known = {one.get("name"): one for one in before}
+    for one in drivers:
+        had = known.get(one.get("name"), one)
+        if any(one.get(field) != had.get(field) for field in ("nodeID", "topologyKeys")):
+            out.append(invalid("spec.drivers", drivers, names.IMMUTABLE))
+
+
+def check_attributes_change(out: Errors, raw: Raw, old: Raw) -> None:
+    for field in ("driverName", "parameters"):
+        if raw.get(field) != old.get(field):
+            out.append(forbidden(field, f"updates to {field} are forbidden."))
 
 
 _POSITIVE_PARAMETERS = needed("must contain at least one key/value pair")

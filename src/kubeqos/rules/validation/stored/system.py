@@ -195,6 +195,10 @@ def _bits(deck: int, hand: int) -> int:
     return math.ceil(math.log2(deck) * hand)
 
 
+def check_revision_change(out: Errors, raw: Raw, old: Raw) -> None:
+    least(0)(out, "revision", raw.get("revision"))
+
+
 _GROUPS = "resource rules must supply at least one api group"
 _RESOURCES = "resource rules must supply at least one resource"
 TYPES: dict[str, Fields] = {

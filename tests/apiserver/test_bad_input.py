@@ -279,12 +279,12 @@ def test_a_watcher_that_does_not_read_holds_nobody_up(live: LiveServer) -> None:
 
 
 def test_an_answer_that_nobody_reads_does_not_stay_in_memory(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeqos.web.serving.UNREAD_SECONDS", 0.3)
     base = "/api/v1/namespaces/default/configmaps"
     for number in range(20):
         body = {"metadata": {"name": f"unread{number}"}, "data": {"a": "x" * 1_000_000}}
         assert live.call("POST", base, body).code == 201
     size = len(live.call("GET", base).raw)
+    monkeypatch.setattr("kubeqos.web.serving.UNREAD_SECONDS", 0.3)
     raw = socket.create_connection((live.host, live.port))
     with live.tls.wrap_socket(raw, server_hostname="localhost") as tls:
         tls.sendall(f"GET {base} HTTP/1.1\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n".encode())
@@ -302,7 +302,7 @@ def test_an_answer_that_nobody_reads_does_not_stay_in_memory(live: LiveServer, m
 
 
 def test_a_slow_reader_gets_it_all(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kubeqos.web.serving.UNREAD_SECONDS", 0.4)
+    monkeypatch.setattr("kubeqos.web.serving.UNREAD_SECONDS", 2)
     base = "/api/v1/namespaces/default/configmaps"
     for number in range(20):
         body = {"metadata": {"name": f"slow{number}"}, "data": {"a": "x" * 1_000_000}}
@@ -314,7 +314,7 @@ def test_a_slow_reader_gets_it_all(live: LiveServer, monkeypatch: pytest.MonkeyP
     got = 0
     while piece := response.read(2_000_000):
         got += len(piece)
-        time.sleep(0.15)
+        time.sleep(0.3)  # three seconds in all
     assert got == wanted
     for number in range(20):
         live.call("DELETE", f"{base}/slow{number}")

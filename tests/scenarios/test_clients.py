@@ -23,10 +23,15 @@ def test_the_official_client(live: LiveServer) -> None:
     kubernetes.config.load_kube_config(str(live.kubeconfig))
     core = kubernetes.client.CoreV1Api()
     seen: list[tuple[str, str]] = []
+    version = core.list_namespaced_pod("default").metadata.resource_version
 
     def watch() -> None:
-        stream = kubernetes.watch.Watch().stream(core.list_namespaced_pod, "default", timeout_seconds=3)
-        seen.extend((event["type"], event["object"].metadata.name) for event in stream)
+        watched = kubernetes.watch.Watch()
+        since = {"resource_version": version, "timeout_seconds": 50}
+        for event in watched.stream(core.list_namespaced_pod, "default", **since):
+            seen.append((event["type"], event["object"].metadata.name))
+            if seen[-1] == ("DELETED", "client"):
+                watched.stop()
 
     watcher = threading.Thread(target=watch)
     watcher.start()

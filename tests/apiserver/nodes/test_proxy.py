@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from kubeqos.apiserver.nodes.proxy import Address, address_of, container_of
 from kubeqos.codec import decode_json
 from kubeqos.model.annotations.wellknown import SERVING_CERTIFICATE_ANNOTATION
 from kubeqos.web.messages import Response
+from kubeqos.web.pki import Pki
 from kubeqos.web.status import ApiError
 from tests.apiserver.live import ADMIN_TOKEN, LiveServer, live_server
 
@@ -143,6 +148,42 @@ def test_questions_to_a_node_go_through_its_proxy(server: LiveServer) -> None:
     assert server.call("GET", f"{PODS}/bound/proxy/x").code == 404
     resources = {one["name"]: one for one in server.call("GET", "/api/v1").body["resources"]}
     assert resources["nodes/proxy"]["kind"] == "NodeProxyOptions"
+
+
+class Kubelet(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"fine here")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_kubelets_of_another_authority_are_believed_if_it_is_named(tmp_path: Path, known: bool) -> None:
+    """`--kubelet-certificate-authority`: without it only the cluster's own authority is, and nobody else is asked."""
+    signers = Pki(tmp_path / "others")
+    kubelet = ThreadingHTTPServer(("127.0.0.1", 0), Kubelet)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*signers.server_files(["127.0.0.1"]))
+    kubelet.socket = context.wrap_socket(kubelet.socket, server_side=True)
+    serving = threading.Thread(target=kubelet.serve_forever)
+    serving.start()
+    try:
+        with live_server(tmp_path / "api", kubelet_authority=signers.ca_file if known else None) as live:
+            status = {
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.server_address[1]}},
+            }
+            node = {"metadata": {"name": "theirs"}, "status": status}
+            assert live.call("POST", "/api/v1/nodes", node).code == 201
+            answer = live.call("GET", "/api/v1/nodes/theirs/proxy/healthz")
+            assert (answer.code == 200, "fine here" in answer.raw.decode()) == (known, known), answer.raw
+    finally:
+        kubelet.shutdown()
+        serving.join()
+        kubelet.server_close()
 
 
 def test_who_may_read_nodes_may_not_ask_them(server: LiveServer) -> None:

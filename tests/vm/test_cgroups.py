@@ -35,6 +35,33 @@ def weight(shares: int) -> str:
     return str(1 + ((shares - 2) * 9999) // 262142)
 
 
+SUMMED = ("cpu.weight", "memory.min", "memory.low")
+"""What the tier of a pod has for all in it."""
+AMOUNTS = {
+    "memory.max": "memoryLimit",
+    "memory.min": "memoryMin",
+    "memory.low": "memoryLow",
+    "memory.high": "memoryHigh",
+}
+PAGES = ("2MB", "1GB")
+
+
+def as_classified(level: dict[str, str]) -> dict[str, str]:
+    """What stands in a cgroup."""
+    pages = {f"hugetlb.{size}.max": level[f"hugetlb.{size}.max"] for size in PAGES}
+    found = {name: level[name] for name in ("cpu.weight", *AMOUNTS)}
+    return {**found, **pages, "cpu.max": level["cpu.max"].split()[0]}
+
+
+def as_said(values: dict[str, Any]) -> dict[str, str]:
+    """What is to stand there, by `classify`."""
+    none = {"memory.max": "max", "memory.high": "max"}
+    amounts = {name: str(values[said] or none.get(name, "0")) for name, said in AMOUNTS.items()}
+    pages = {f"hugetlb.{size}.max": str(values["hugepages"].get(size, 0)) for size in PAGES}
+    quota = str(values["cpuQuotaUs"] or "max")
+    return {"cpu.weight": weight(values["cpuShares"] or 2), **amounts, **pages, "cpu.max": quota}
+
+
 def names(node: Node, qos: str, uid: str) -> list[str]:
     """The cgroups from the pod upwards, as Kubernetes names them with each driver."""
     tier = "" if qos == "Guaranteed" else qos.lower()
@@ -55,16 +82,13 @@ def test_every_level_has_the_values_that_classify_says(node: Node, manifest: dic
     found = node.ask("files", id=node.container_id(name))
     paths = list(found)
     assert paths[1:] == names(node, said["qosClass"], uid)
+    for path, values in ((paths[0], expected), (paths[1], said["podCgroup"])):
+        assert as_classified(found[path]) == as_said(values), path
     own, of_pod, everyone = found[paths[0]], found[paths[1]], found[paths[-1]]
-    for level in (own, of_pod):
-        assert level["cpu.weight"] == weight(expected["cpuShares"] or 2)
-        assert level["memory.max"] == str(expected["memoryLimit"] or "max")
-        assert level["cpu.max"].split()[0] == (str(expected["cpuQuotaUs"]) if expected["cpuQuotaUs"] else "max")
     assert own["memory.swap.max"] == "0", "also without a limit of memory"
-    assert own["memory.min"] == (expected["memoryMin"] or "0")
-    assert own["memory.high"] == (expected["memoryHigh"] or "max")
-    assert int(of_pod["memory.min"]) >= int(own["memory.min"])
-    assert int(everyone["memory.min"]) >= int(of_pod["memory.min"])
+    for tier in paths[2:-1]:  # it is the only pod there
+        assert [found[tier][one] for one in SUMMED] == [of_pod[one] for one in SUMMED], tier
+    assert everyone["memory.min"] == of_pod["memory.min"]
     by_capacity = classified(node, manifest, "capacity")["containers"][0]  # as Kubernetes counts it
     assert node.process(name)["oomScoreAdj"] == by_capacity["oomScoreAdj"]
     allocatable = node.get("/api/v1/nodes/numa")["status"]["allocatable"]["memory"]

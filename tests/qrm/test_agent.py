@@ -156,7 +156,7 @@ async def test_a_refused_pod_says_why_and_leaves_nothing_behind(folder: Path) ->
         told = await node.refused(pod("web", **{"x.io/a": "1", "x.io/b": "1"}))
         why = "container container0: x.io/b: plugin x.io/b: Allocate: no x.io/b for web (FAILED_PRECONDITION)"
         assert told == f"UnexpectedAdmissionError: Pod was rejected: {why}"
-        assert first.released == ["uid-web"]
+        assert set(first.released) == {"uid-web"}  # told again when a plugin takes long to acknowledge it
         assert node.manager.allocations.pods == frozenset()
 
 

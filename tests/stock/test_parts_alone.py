@@ -36,7 +36,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
             subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
             words += ["--service-account-private-key-file", str(key)]
         stack.enter_context(process(words, folder, theirs))
-        own = [sys.executable, "-m", "kubeqos.cli.main", ours, "--kubeconfig", str(live.kubeconfig)]
+        own = [sys.executable, "-m", "kubeqos.cli.main", ours, "--kubeconfig", str(live.kubeconfig), "--port", "0"]
         stack.enter_context(process(own, folder, ours))
         made = stack.enter_context(our_agent(live, folder))
         made.parts = (theirs,)

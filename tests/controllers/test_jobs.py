@@ -199,6 +199,18 @@ def test_a_deadline_ends_the_job_and_its_pods() -> None:
     world.now += 30
     world.settle()
     assert (world.conditions()[-1], world.reason(), world.pods) == ("Failed", "DeadlineExceeded", {})
+    assert world.status["failed"] == 1  # it never ended by itself
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 3, 99])
+def test_who_has_not_ended_when_the_job_fails_counts_as_failed(stop_after: int) -> None:
+    world = JobWorld(completions=3, parallelism=3, backoffLimit=0, podReplacementPolicy="Failed")
+    world.settle()
+    world.finish(world.active()[0], "Failed")
+    world.step(stop_after)  # killed after so many actions, and again
+    world.step(stop_after)
+    world.settle()
+    assert (world.reason(), world.status["failed"]) == ("BackoffLimitExceeded", 3)
 
 
 def test_a_finished_job_leaves_when_its_time_is_over() -> None:

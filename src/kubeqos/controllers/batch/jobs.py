@@ -126,6 +126,12 @@ class Tally:
                     self.failed_indexes.add(index)
             self.failed_indexes -= self.done
 
+    def give_up(self) -> None:
+        """The job has failed: pods that have not ended count as failed, whatever becomes of them."""
+        known = {*self.waiting_succeeded, *self.waiting_failed, *(p["metadata"]["uid"] for p in self.new_failed)}
+        left = {p["metadata"]["uid"]: p for p in (*self.active, *self.terminating) if is_tracked(p)}
+        self.new_failed += [pod for uid, pod in left.items() if uid not in known]
+
     @property
     def all_counted(self) -> bool:
         """Every finished pod is counted, and no pod is left that has to stop."""
@@ -153,6 +159,8 @@ def desired(job: JsonObject, pods: Iterable[JsonObject], now: float) -> JobPlan:
     create: list[Create] = []
     surplus: list[JsonObject] = []
     waits: list[float] = []
+    if outcome is not None and outcome.failed:
+        tally.give_up()
     if outcome is not None or suspended:
         surplus = tally.active
     else:
@@ -192,13 +200,16 @@ def _after_the_end(job: JsonObject, pods: list[JsonObject], now: float) -> JobPl
 
 
 def _releases(tally: Tally, surplus: list[JsonObject]) -> list[Patch]:
-    """Pods that are written down as finished, and pods that we end ourselves, which count as nothing."""
+    """Pods that are written down as finished, and pods that we end ourselves, which count as nothing else."""
     written = {*tally.waiting_succeeded, *tally.waiting_failed}
     finished = [*tally.new_succeeded, *tally.new_failed]
     counted = [p for p in tally.pods if p["metadata"]["uid"] in written and is_tracked(p)]
     found = [released(pod, "it is counted") for pod in (*counted, *finished)]
     found += [released(pod, "its failure is ignored") for pod in tally.ignored]
-    return found + [released(pod, "it is not needed") for pod in surplus if is_tracked(pod)]
+    named = {patch.name for patch in found}
+    return found + [
+        released(pod, "it is not needed") for pod in surplus if is_tracked(pod) and pod["metadata"]["name"] not in named
+    ]
 
 
 def released(pod: JsonObject, because: str) -> Patch:
@@ -459,12 +470,17 @@ def _conditions(
     was = condition(job, "Suspended")
     if job["spec"].get("suspend"):
         if was is None or was.get("status") != "True":
-            found = with_condition(found, "Suspended", "True", "JobSuspended", "Job suspended", now)
+            found = _said(found, "Suspended", "True", "JobSuspended", "Job suspended", now)
             return found, [Tell(job, "Suspended", "Job suspended")]
     elif was is not None and was.get("status") == "True":
-        found = with_condition(found, "Suspended", "False", "JobResumed", "Job resumed", now)
+        found = _said(found, "Suspended", "False", "JobResumed", "Job resumed", now)
         return found, [Tell(job, "Resumed", "Job resumed")]
     return found, []
+
+
+def _said(found: list[JsonObject], type: str, status: str, reason: str, message: str, now: float) -> list[JsonObject]:
+    """With one condition set; a job's tell, too, when they were looked at."""
+    return with_condition(found, type, status, reason, message, now, stamps={"lastProbeTime": timestamp(now)})
 
 
 def _ending(
@@ -473,10 +489,10 @@ def _ending(
     """First that it ends, then that it has ended."""
     interim, final = ("FailureTarget", "Failed") if outcome.failed else ("SuccessCriteriaMet", "Complete")
     if condition(job, interim) is None:
-        found = with_condition(found, interim, "True", outcome.reason, outcome.message, now)
+        found = _said(found, interim, "True", outcome.reason, outcome.message, now)
     if not tally.all_counted:
         return found, []
-    found = with_condition(found, final, "True", outcome.reason, outcome.message, now)
+    found = _said(found, final, "True", outcome.reason, outcome.message, now)
     if outcome.failed:
         return found, [Tell(job, outcome.reason, outcome.message, "Warning")]
     return found, [Tell(job, "Completed", "Job completed")]

@@ -90,6 +90,20 @@ def check_port_or_name(out: Errors, path: str, port: int | str | None) -> None:
         complain(out, path, port or 0, names.port_number(port or 0))
 
 
+def check_reachable(out: Errors, path: str, text: str) -> None:
+    """An address at which somebody else can be reached."""
+    address = names.parse_ip(text)
+    if address is None:
+        complain(out, path, text, names.ip_address(text))
+        return
+    if address.is_unspecified:
+        out.append(invalid(path, text, f"may not be unspecified ({text})"))
+    if address.is_loopback:
+        out.append(invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
+    if address.is_link_local:
+        out.append(invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
+
+
 def check_local_path(out: Errors, path: str, target: str, *, reserved: bool = False) -> None:
     """A relative path that stays below its root; `reserved` also forbids names that start with two dots."""
     if target.startswith("/"):

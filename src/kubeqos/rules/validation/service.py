@@ -14,6 +14,7 @@ from kubeqos.rules.validation.common import (
     check_choice,
     check_labels,
     check_port_or_name,
+    check_reachable,
     check_supported,
     complain,
 )
@@ -50,7 +51,7 @@ def check_service(out: Errors, raw: Raw) -> None:
     else:
         _check_addresses(out, "spec", spec)
     for index, address in enumerate(spec.get("externalIPs") or NO_LIST):
-        _check_external_ip(out, f"spec.externalIPs[{index}]", address)
+        check_reachable(out, f"spec.externalIPs[{index}]", address)
     check_choice(out, "spec.type", kind, _TYPES)
     _check_load_balancer(out, "spec", spec, kind)
     _check_traffic(out, "spec", spec, kind)
@@ -159,19 +160,6 @@ def _check_addresses(out: Errors, path: str, spec: Raw) -> None:
                 out.append(invalid(f"{path}.clusterIPs", addresses, "'None' must be the first and only value"))
             continue
         complain(out, f"{path}.clusterIPs[{index}]", address, names.ip_address(address))
-
-
-def _check_external_ip(out: Errors, path: str, text: str) -> None:
-    address = names.parse_ip(text)
-    if address is None:
-        complain(out, path, text, names.ip_address(text))
-        return
-    if address.is_unspecified:
-        out.append(invalid(path, text, f"may not be unspecified ({text})"))
-    if address.is_loopback:
-        out.append(invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
-    if address.is_link_local:
-        out.append(invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
 
 
 def _check_load_balancer(out: Errors, path: str, spec: Raw, kind: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from kubeqos.model import names
 from kubeqos.rules.fielderror import forbidden, invalid, required
-from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_port_or_name, complain
+from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_port_or_name, check_reachable, complain
 from kubeqos.rules.validation.stored.checks import (
     PROTOCOLS,
     Fields,
@@ -186,22 +186,14 @@ def _check_typed_address(out: Errors, all_of_them: str, path: str, address: str,
         return
     if kind != f"IPv{found.version}":
         out.append(invalid(all_of_them, address, f"must be an {kind} address"))
-    _check_reachable(out, path, address)
+    _check_endpoint(out, path, address)
 
 
-def _check_reachable(out: Errors, path: str, text: str) -> None:
-    """An address at which somebody else can be reached."""
+def _check_endpoint(out: Errors, path: str, text: str) -> None:
+    """An address at which somebody else can be reached, and nobody but one."""
+    check_reachable(out, path, text)
     address = names.parse_ip(text)
-    if address is None:
-        complain(out, path, text, names.ip_address(text))
-        return
-    if address.is_unspecified:
-        out.append(invalid(path, text, f"may not be unspecified ({text})"))
-    if address.is_loopback:
-        out.append(invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
-    if address.is_link_local:
-        out.append(invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
-    if address.is_multicast and address.version == 4 and address.packed[:3] == b"\xe0\x00\x00":
+    if address is not None and address.version == 4 and address.packed[:3] == b"\xe0\x00\x00":
         out.append(invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"))
 
 
@@ -215,7 +207,7 @@ def _check_subset(out: Errors, path: str, subset: Raw) -> None:
 
 
 def _check_ip(out: Errors, path: str, value: Any) -> None:
-    _check_reachable(out, path, value or "")
+    _check_endpoint(out, path, value or "")
 
 
 _SEGMENT = needs_name(names.path_segment)

@@ -124,7 +124,24 @@ def test_every_node_has_one_and_a_new_node_gets_one() -> None:
     assert world.where() == ["n0", "n1", "n2", "n3"]
     del world.nodes["n1"]
     world.settle()
-    assert world.where() == ["n0", "n2", "n3"]
+    assert world.where() == ["n0", "n1", "n2", "n3"]  # whoever ran there is collected with all pods of lost nodes
+    assert world.status()["currentNumberScheduled"] == world.status()["desiredNumberScheduled"] == 3
+
+
+def test_a_pod_that_never_got_to_its_node_goes_with_the_node() -> None:
+    world = DaemonWorld(2)
+    world.settle()
+    world.pods["d-1"]["spec"].pop("nodeName")
+    del world.nodes["n0"]
+    world.settle()
+    assert world.where() == ["n1"]
+
+
+def test_a_node_by_name() -> None:
+    world = DaemonWorld(2)
+    world.owner["spec"]["template"]["spec"]["nodeName"] = "n1"
+    world.settle()
+    assert world.where() == ["n1"]
 
 
 def test_a_pod_fits_its_node_alone_and_keeps_what_the_template_prefers() -> None:
@@ -203,6 +220,62 @@ def test_a_failed_pod_is_replaced_later_and_later() -> None:
     assert waits == [0.0, 1.0, 2.0, 4.0, 8.0]
 
 
+def test_a_pod_that_ends_well_is_replaced_at_once_and_so_is_one_of_another_generation() -> None:
+    world = DaemonWorld(1)
+    for phase in ("Succeeded", "Succeeded", "Failed"):
+        world.settle()
+        [name] = world.pods
+        world.pods[name]["status"] = {"phase": phase}
+        assert [one.name for one in world.step().delete] == [name]
+    world.settle()
+    [name] = world.pods
+    world.pods[name]["status"] = {"phase": "Failed"}
+    assert world.plan().look_again == 1.0
+    world.owner["status"] = {"observedGeneration": 2}
+    assert [one.name for one in world.plan().delete] == [name]
+
+
+def test_who_ended_and_is_held_takes_nobodys_place() -> None:
+    world = DaemonWorld(1)
+    world.settle()
+    world.pods["d-1"]["metadata"]["deletionTimestamp"] = timestamp(NOW)
+    assert not world.plan().create
+    assert world.status()["currentNumberScheduled"] == 1  # it is there until it is gone
+    world.pods["d-1"]["status"] = {"phase": "Failed"}
+    assert len(world.plan().create) == 1
+
+
+SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+
+
+def test_surge_waits_for_no_pod_on_its_way_out() -> None:
+    world = DaemonWorld(1, updateStrategy=SURGE)
+    world.settle()
+    world.pods["d-1"]["metadata"]["deletionTimestamp"] = timestamp(NOW)
+    assert len(world.plan().create) == 1
+
+
+def test_beside_a_pod_that_serves_nobody_a_new_one_comes_whatever_the_limit_and_the_old_one_goes() -> None:
+    world = DaemonWorld(3, updateStrategy=SURGE)
+    world.settle()
+    world.pods["d-1"]["status"] = {"phase": "Running", "conditions": []}
+    world.template("v2")
+    assert [target(one.body) for one in world.step().create] == ["n0", "n1"]
+    assert [one.name for one in world.plan().delete] == ["d-1"]
+    assert "updatedNumberScheduled" not in world.status()  # the oldest pod of each node speaks for it
+
+
+def test_a_pod_that_is_merely_kept_is_rolled_too() -> None:
+    for strategy in ({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2, "maxSurge": 0}}, SURGE):
+        world = DaemonWorld(2, updateStrategy=strategy)
+        world.settle()
+        world.nodes["n0"]["spec"]["taints"] = [{"key": "x", "effect": "NoSchedule"}]
+        world.template("v2")
+        assert "d-1" in [one.name for one in world.plan().delete]
+        world.settle()
+        assert world.where() == ["n1"]
+
+
 def test_of_two_on_one_node_the_older_stays() -> None:
     world = DaemonWorld(1)
     world.settle()
@@ -279,7 +352,7 @@ def test_old_revisions_go_but_for_those_that_pods_follow() -> None:
         hashes.append(world.roll.revision)
     history = history_of(world.owner, world.revisions)
     gone = [one.name for one in surplus(world.owner, history, {hashes[0]})]
-    assert gone == [f"d-{hashes[1]}"]
+    assert gone == [f"d-{hashes[1]}", f"d-{hashes[2]}"]  # the one that pods follow is the one that is kept
 
 
 def test_what_the_status_counts() -> None:

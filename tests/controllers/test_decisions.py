@@ -15,7 +15,7 @@ from kubeqos.controllers.nodes import lifecycle as nodes
 from kubeqos.controllers.nodes import podsweep
 from kubeqos.controllers.nodes.podsweep import brief
 from kubeqos.controllers.workloads import disruption, replicas, rollout
-from kubeqos.controllers.workloads.ownership import ownership
+from kubeqos.controllers.workloads.ownership import claimed, ownership
 from kubeqos.model.timestamps import timestamp
 
 NOW = 1_800_000_000.0
@@ -42,9 +42,22 @@ def running(name: str, **more: Any) -> Object:
     return pod(name, **{"node": "n1", "phase": "Running", "ready": 100.0, "age": 100.0, **more})
 
 
+def untimed(name: str) -> Object:
+    found = running(name)
+    del found["status"]["conditions"][0]["lastTransitionTime"]
+    return found
+
+
 # -- replicas --------------------------------------------------------------------------------------------------
 
 RESTARTED = {"containerStatuses": [{"name": "c", "restartCount": 9}]}
+WITH_SIDECAR = {"initContainers": [{"name": "s", "restartPolicy": "Always"}, {"name": "i"}]}
+
+
+def init_restarted(name: str) -> Object:
+    return {"initContainerStatuses": [{"name": name, "restartCount": 9}]}
+
+
 CHEAP = {"controller.kubernetes.io/pod-deletion-cost": "-5"}
 ORDER: list[tuple[str, Object, Object]] = [
     ("nobody runs it yet", pod("first"), running("second")),
@@ -55,6 +68,16 @@ ORDER: list[tuple[str, Object, Object]] = [
     ("on the fuller node", running("first", node="full"), running("second", node="n1")),
     ("ready for a shorter time", running("first", ready=5.0), running("second", ready=500.0)),
     ("restarted more often", running("first", status=RESTARTED), running("second")),
+    ("its sidecar restarted", running("b", spec=WITH_SIDECAR, status=init_restarted("s")), running("a")),
+    ("other init containers do not count", running("a"), running("b", spec=WITH_SIDECAR, status=init_restarted("i"))),
+    (
+        "ready as long by magnitude: by uid, whoever restarted",
+        running("a", ready=1000.0),
+        running("b", ready=900.0, status=RESTARTED),
+    ),
+    ("ready, and nobody says since when", untimed("first"), running("second", ready=0.0)),
+    # 2 ** 39 nanoseconds are 549.8 seconds: powers are of nanoseconds, so these two are not of one magnitude.
+    ("ready for a shorter time, by powers of nanoseconds", running("b", ready=549.0), running("a", ready=550.0)),
     ("younger by an order of magnitude", running("first", age=10), running("second", age=1000)),
     ("of the same magnitude: by uid", running("a", age=1000), running("b", age=900)),
 ]
@@ -66,6 +89,17 @@ def test_which_pod_is_deleted_first(why: str, first: Object, second: Object) -> 
     for pods in ([first, second], [second, first]):
         order = replicas.deletion_order(pods, [*pods, *crowd], NOW)
         assert [found["metadata"]["name"] for found in order] == [first["metadata"]["name"], second["metadata"]["name"]]
+
+
+def test_a_node_is_crowded_by_active_pods_alone() -> None:
+    pods = [running("a", node="n1"), running("b", node="n2"), running("c", node="n2")]
+    full = [running("x", node="n1", phase="Failed"), running("y", node="n1", deletionTimestamp="x")]
+    assert [found["metadata"]["name"] for found in replicas.deletion_order(pods, [*pods, *full], NOW)] == [
+        "b",
+        "c",
+        "a",
+    ]
+    assert [found["metadata"]["name"] for found in replicas.deletion_order(pods, [], NOW)] == ["a", "b", "c"]
 
 
 def replica_set(name: str = "rs", size: int = 3, **status: int) -> Object:
@@ -115,8 +149,25 @@ def test_a_status_counts_labels_readiness_and_patience() -> None:
     assert status["conditions"][0]["reason"] == "FailedCreate"
     assert found.look_again == 40.0
     again = {**owner, "status": status}
-    other = replicas.Failure("FailedCreate", "no, in other words")
-    assert replicas.standing(again, REPLICA_SETS, pods, other, NOW + 1).write is None
+    for other in (replicas.Failure("FailedCreate", "no, in other words"), replicas.Failure("FailedDelete", "no")):
+        assert replicas.standing(again, REPLICA_SETS, pods, other, NOW + 1).write is None, "the first one is told"
+    better = replicas.standing(again, REPLICA_SETS, pods, None, NOW + 1).write
+    assert better is not None
+    assert better.patch == {"status": {"conditions": None}}
+
+
+def test_who_is_ready_and_does_not_say_since_when_is_not_available_by_waiting() -> None:
+    owner = replica_set()
+    owner["spec"]["minReadySeconds"] = 60
+    found = replicas.standing(owner, REPLICA_SETS, [untimed("a")], None, NOW)
+    assert found.write is not None
+    assert (found.write.patch["status"]["readyReplicas"], found.look_again) == (1, 60.0)
+    assert "availableReplicas" not in found.write.patch["status"]
+
+
+def test_the_longest_name_is_a_prefix_without_a_dash() -> None:
+    for length, prefix in ((252, "x" * 252 + "-"), (253, "x" * 253)):
+        assert replicas.pod_from_template(replica_set("x" * length))["metadata"]["generateName"] == prefix
 
 
 def test_what_is_adopted_and_what_is_let_go() -> None:
@@ -139,6 +190,9 @@ def test_what_is_adopted_and_what_is_let_go() -> None:
     assert [each["metadata"]["name"] for each in found.mine] == ["kept"]
     assert [each.name for each in found.adopt] == ["orphan"]
     assert [(each.name, each.patch) for each in found.release] == [("strayed", {"metadata": {"ownerReferences": []}})]
+    pods = [pod("kept", labels=match, ownerReferences=[mine]), pod("strayed", labels=differ, ownerReferences=[mine]),
+            pod("orphan", labels=match), pod("theirs", labels=match, ownerReferences=[other])]  # fmt: skip
+    assert [each["metadata"]["name"] for each in claimed(owner, pods)] == ["kept"]
     owner["metadata"]["deletionTimestamp"] = "x"
     assert ownership(owner, PODS, [pod("orphan", labels=match)]).adopt == [], "who goes collects nothing"
 

@@ -21,11 +21,15 @@ from kubeqos.client.resources import (
     REPLICA_SETS,
     RESOURCE_CLAIMS,
     RESOURCE_QUOTAS,
+    SERVICES,
 )
-from kubeqos.codec import decode_json
+from kubeqos.codec import decode_json, encode_json
 from kubeqos.controllers.manager import ControllerManager
 from kubeqos.controllers.quota import QuotaAudit
+from kubeqos.controllers.services.endpointscontroller import EndpointsController
+from kubeqos.controllers.services.subsets import ENDPOINTS
 from kubeqos.controllers.workloads.deployments import template_hash
+from kubeqos.controllers.workloads.replicacontroller import DELETES_AT_ONCE, ReplicaSetController
 from tests.client.test_informer import until
 from tests.controllers.cluster import QUICK
 
@@ -197,6 +201,62 @@ async def test_a_quota_that_gives_room_is_used_at_once(server: ApiServer) -> Non
         await until(lambda: len(server.store.range("/registry/core/pods/").items) == 3)
 
 
+class Guarded(Faltering):
+    """Somebody on the way does not let one pod go."""
+
+    kept = ""
+
+    async def send(self, call: Call) -> Answer:
+        if call.method == "DELETE" and "/pods/" in call.path:
+            self.kept = self.kept or call.path
+            if call.path == self.kept:
+                status = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "it stays"}
+                return Answer(403, encode_json(status))
+        return await self.inner.send(call)
+
+
+async def test_a_delete_that_is_refused_does_not_keep_the_others(server: ApiServer) -> None:
+    api, transport = server.local(), Guarded(server.local().transport)
+    manager = ControllerManager(TransportApi(transport), QUICK, controllers=(ReplicaSetController,))
+    task = asyncio.create_task(manager.run())
+    many = DELETES_AT_ONCE + 8
+    await api.create(REPLICA_SETS, replica_set("a", many))
+    await until(lambda: len(server.store.range("/registry/core/pods/").items) == many)
+    await api.patch(REPLICA_SETS, "a", {"spec": {"replicas": 0}}, "default")
+    await until(lambda: len(server.store.range("/registry/core/pods/").items) == 1)
+    for _ in range(50):
+        status = (await api.get(REPLICA_SETS, "a", "default"))["status"]
+        if status["replicas"] == 1:
+            break
+        await asyncio.sleep(0.1)
+    [told] = status["conditions"]
+    assert (told["reason"], told["message"]) == ("FailedDelete", "unable to delete pods: it stays")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_namespace_that_goes_is_not_asked_for_more_pods(server: ApiServer) -> None:
+    api = server.local()
+    await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "going"}})
+    manager = ControllerManager(api, QUICK, controllers=(ReplicaSetController,))  # nobody empties the namespace
+    task = asyncio.create_task(manager.run())
+    body = replica_set("a", 1)
+    body["metadata"]["namespace"] = "going"
+    await api.create(REPLICA_SETS, body, "going")
+    await until(lambda: len(server.store.range("/registry/core/pods/").items) == 1)
+    await api.delete(NAMESPACES, "going")
+    await api.patch(REPLICA_SETS, "a", {"spec": {"replicas": 9}}, "going")
+    for _ in range(50):
+        status = (await api.get(REPLICA_SETS, "a", "going")).get("status") or {}
+        if status.get("observedGeneration") == 2:
+            break
+        await asyncio.sleep(0.1)
+    assert (status["observedGeneration"], status["replicas"], status.get("conditions")) == (2, 1, None)
+    assert not manager.controller("replicaset").queue._timers, "and nothing is tried again"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_when_all_is_done_nothing_is_written(server: ApiServer) -> None:
     api = server.local()
     body = replica_set("web", 3)
@@ -343,3 +403,26 @@ async def test_a_claim_in_use_is_not_deleted_under_its_pod(server: ApiServer) ->
         assert found is not None and found["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
         await api.delete(PODS, "p", "default", grace_seconds=0)
         await is_so(lambda found: found is None)
+
+
+async def test_what_a_service_left_behind_goes_when_they_start_and_locks_stay(server: ApiServer) -> None:
+    api = server.local()
+    lock = {"control-plane.alpha.kubernetes.io/leader": "{}"}
+    for name, about in (("left", {}), ("lock", lock), ("by-hand", {})):
+        metadata = {"name": name, "namespace": "default", "annotations": about}
+        await api.create(ENDPOINTS, {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata}, "default")
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "by-hand", "namespace": "default"}}
+    await api.create(SERVICES, {**service, "spec": {"ports": [{"port": 80}]}}, "default")
+
+    def names() -> set[str]:
+        found = server.store.range("/registry/core/endpoints/default/").items
+        return {one.key.rpartition("/")[2] for one in found} - {"kubernetes"}
+
+    task = asyncio.create_task(ControllerManager(api, QUICK, controllers=(EndpointsController,)).run())
+    await until(lambda: names() == {"lock", "by-hand"})
+    metadata = {"name": "later", "namespace": "default"}
+    await api.create(ENDPOINTS, {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata}, "default")
+    await asyncio.sleep(0.3)
+    assert names() == {"lock", "by-hand", "later"}, "its service may be yet to come"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -9,14 +9,17 @@ from hypothesis import strategies as st
 
 from kubeqos.client.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from kubeqos.controllers.actions import Action, Create, Delete, Patch
+from kubeqos.controllers.workloads.ownership import ownership
 from kubeqos.controllers.workloads.revisions import History, history_of
 from kubeqos.controllers.workloads.statefulsets import (
     POD_INDEX,
     POD_NAME,
     desired,
+    is_member,
     members,
     ordinal_of,
     revision_name,
+    sets_of_claim,
     standing,
 )
 from kubeqos.model.timestamps import timestamp
@@ -161,6 +164,99 @@ def test_claims_stay_unless_the_policy_says_otherwise() -> None:
     gone.settle()
     owners = {name: [one["uid"] for one in claim["metadata"]["ownerReferences"]] for name, claim in gone.claims.items()}
     assert owners == {"data-s-0": ["uid-s"], "data-s-1": [uid]}
+
+
+def test_a_claim_names_who_it_goes_with_as_its_controller_and_is_left_to_others() -> None:
+    world = StatefulWorld(1, volumeClaimTemplates=[CLAIM])
+    world.owner["spec"]["persistentVolumeClaimRetentionPolicy"] = {"whenDeleted": "Delete", "whenScaled": "Retain"}
+    world.settle()
+    [reference] = world.claims["data-s-0"]["metadata"]["ownerReferences"]
+    assert (reference["uid"], reference["controller"], reference["blockOwnerDeletion"]) == ("uid-s", True, True)
+    other = {"apiVersion": "v1", "kind": "Thing", "name": "x", "uid": "x", "controller": True}
+    stale = {**reference, "uid": "of a set that had the name"}
+    plain = {key: value for key, value in reference.items() if key != "controller"}
+    for before, after in (([other], [other]), ([stale], [stale]), ([plain], [reference]), ([other, plain], [other])):
+        world.claims["data-s-0"]["metadata"]["ownerReferences"] = before
+        world.settle()
+        assert world.claims["data-s-0"]["metadata"]["ownerReferences"] == after
+
+
+def test_a_pod_waits_for_a_claim_that_goes() -> None:
+    policy = {"whenDeleted": "Retain", "whenScaled": "Delete"}
+    world = StatefulWorld(2, volumeClaimTemplates=[CLAIM], persistentVolumeClaimRetentionPolicy=policy)
+    world.settle()
+    world.owner["spec"]["replicas"] = 1
+    world.settle()
+    world.owner["spec"]["replicas"] = 2
+    assert world.settle() == []  # it goes with a pod that is gone
+    assert sets_of_claim([world.owner], "data-s-1") == [world.owner]
+    assert sets_of_claim([world.owner], "data-t-1") == []
+    del world.claims["data-s-1"]
+    assert world.settle() == ["+s-1"]
+    del world.pods["s-1"]
+    world.claims["data-s-1"]["metadata"]["deletionTimestamp"] = timestamp(NOW)
+    assert world.settle() == []
+
+
+def test_claims_are_made_again_for_pods_that_wait_for_them_alone() -> None:
+    world = StatefulWorld(1, volumeClaimTemplates=[CLAIM])
+    world.step()
+    world.claims.clear()
+    world.step()
+    assert list(world.claims) == ["data-s-0"]
+    world.settle()
+    world.claims.clear()
+    world.settle()
+    assert not world.claims
+
+
+def test_a_revision_keeps_its_hash_where_kubernetes_looks_for_it() -> None:
+    world = StatefulWorld(1)
+    world.settle()
+    [revision] = world.revisions
+    labels = revision["metadata"]["labels"]
+    assert revision["metadata"]["name"] == f"s-{labels['controller.kubernetes.io/hash']}"
+    assert set(labels) == {"s", "controller.kubernetes.io/hash"}
+
+
+def test_of_pods_that_wait_for_nobody_those_that_serve_nobody_are_replaced_first_and_cost_nothing() -> None:
+    # 60% of three is one: it is rounded down.
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": "60%"}}
+    world = StatefulWorld(3, podManagementPolicy="Parallel", updateStrategy=strategy)
+    world.settle()
+    world.pods["s-0"]["status"] = {"phase": "Running"}
+    world.template("v2")
+    world.log.clear()
+    world.step()
+    assert world.log == ["-s-0"]
+    assert world.settle() == ["+s-0", "-s-2", "+s-2", "-s-1", "+s-1"]
+
+
+def test_what_the_status_counts() -> None:
+    world = StatefulWorld(2, updateStrategy={"type": "OnDelete"})
+    world.settle()
+    world.template("v2")
+    world.settle()
+    assert world.owner["status"]["collisionCount"] == 0
+    assert world.owner["status"]["currentRevision"] != world.owner["status"]["updateRevision"]
+    world.pods.clear()
+    world.settle()
+    assert world.owner["status"]["currentRevision"] == world.owner["status"]["updateRevision"]
+    held = world.pods["s-1"]
+    held["metadata"]["deletionTimestamp"], held["status"]["phase"] = timestamp(NOW), "Failed"
+    world.step()
+    assert (world.owner["status"]["replicas"], world.owner["status"]["readyReplicas"]) == (2, 1)
+
+
+def test_a_pod_gets_its_name_back_and_strangers_are_left_alone() -> None:
+    world = StatefulWorld(1)
+    world.settle()
+    del world.pods["s-0"]["metadata"]["labels"][POD_NAME]
+    [patch] = [one for one in world.step() if isinstance(one, Patch) and one.resource is PODS]
+    assert patch.patch == {"metadata": {"labels": {POD_NAME: "s-0", POD_INDEX: "0"}}}
+    strangers = [{"metadata": {"name": name, "labels": {"s": "s"}, "uid": name}} for name in ("s-1", "s-x", "t-0")]
+    adopted = ownership(world.owner, PODS, strangers, is_member).adopt
+    assert [one.name for one in adopted] == ["s-1"]
 
 
 def test_a_new_template_rolls_down_one_at_a_time() -> None:

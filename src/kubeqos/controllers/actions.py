@@ -161,3 +161,8 @@ def already_so(action: Create | Delete | Patch, error: ApiError) -> bool:
     if isinstance(action, Create):
         return error.already_exists
     return error.not_found or (isinstance(action, Delete) and error.conflict)
+
+
+def namespace_ends(answer: object) -> bool:
+    """An object was refused because its namespace is being deleted: so will be every other."""
+    return isinstance(answer, ApiError) and "NamespaceTerminating" in str(answer.details)

@@ -17,6 +17,7 @@ import msgspec
 
 from kubeqos.client import Change, Informer, Resource
 from kubeqos.codec import JsonObject, decode_json, encode_json, typed_decoder
+from kubeqos.controllers.podstate import controller_of
 
 Listener = Callable[[Change], None]
 
@@ -136,6 +137,10 @@ class Cache:
     def owned_by(self, uid: str) -> list[JsonObject]:
         """Everything that names this uid as an owner."""
         return list(self._objects(sorted(self._owned.get(uid, ()))))
+
+    def managed_by(self, uid: str) -> list[JsonObject]:
+        """What this uid manages: of all its owners one alone does."""
+        return [obj for obj in self.owned_by(uid) if (controller_of(obj) or {}).get("uid") == uid]
 
     def unmanaged(self, namespace: str) -> Iterator[JsonObject]:
         """What no controller manages yet."""

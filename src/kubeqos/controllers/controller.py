@@ -16,6 +16,7 @@ from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Action, Performer
 from kubeqos.controllers.cache import Cache, Listener
 from kubeqos.controllers.metrics import Metrics
+from kubeqos.controllers.podstate import is_going
 from kubeqos.logs import logger
 
 log = logger("kubeqos.controllers")
@@ -81,6 +82,13 @@ class Context:
             if error.not_found and not error.not_served:
                 return None
             raise
+
+    async def may_adopt(self, resource: Resource, owner: JsonObject) -> None:
+        """Asked before anything is adopted: the cache may be behind, and an owner that goes must not collect more."""
+        metadata = owner["metadata"]
+        live = await self.live(resource, metadata["name"], metadata["namespace"])
+        if live is None or live["metadata"]["uid"] != metadata["uid"] or is_going(live):
+            raise ApiError(409, "Conflict", f"{resource.kind} {metadata['name']} is on its way out and adopts nothing")
 
 
 class Controller:

@@ -18,7 +18,8 @@ from kubeqos.controllers.namespaces import NamespaceController, ServiceAccountCo
 from kubeqos.controllers.nodes.controller import NodeLifecycle, TaintEviction
 from kubeqos.controllers.nodes.podsweep import ClaimProtection, PodSweeper
 from kubeqos.controllers.quota import QuotaAudit
-from kubeqos.controllers.services.endpointcontroller import EndpointSliceController
+from kubeqos.controllers.services.endpointscontroller import EndpointsController
+from kubeqos.controllers.services.slicecontroller import EndpointSliceController
 from kubeqos.controllers.volumes.controller import VolumeBinder
 from kubeqos.controllers.volumes.ephemeral import EphemeralVolumes
 from kubeqos.controllers.workloads.daemoncontroller import DaemonSetController
@@ -38,6 +39,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     CronJobController,
     DisruptionController,
     EndpointSliceController,
+    EndpointsController,
     ClaimController,
     ClaimStatusController,
     GarbageCollector,

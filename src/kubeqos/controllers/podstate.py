@@ -37,7 +37,7 @@ def is_ready(pod: JsonObject) -> bool:
 
 
 def ready_since(pod: JsonObject) -> float | None:
-    """When the pod became ready; None while it is not."""
+    """When the pod became ready, 0 when nobody says so; None while it is not."""
     found = condition(pod, "Ready")
     if found is None or found.get("status") != "True":
         return None
@@ -49,6 +49,8 @@ def available_in(pod: JsonObject, min_ready_seconds: int, now: float) -> float |
     since = ready_since(pod)
     if since is None:
         return None
+    if min_ready_seconds and not since:
+        return float(min_ready_seconds)  # nobody says since when: it has to be asked again
     return max(0.0, since + min_ready_seconds - now) if min_ready_seconds else 0.0
 
 

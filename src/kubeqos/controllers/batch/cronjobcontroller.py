@@ -11,7 +11,7 @@ from kubeqos.client.resources import CRON_JOBS, JOBS
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.batch.cronjobs import desired
 from kubeqos.controllers.cache import meta_of
-from kubeqos.controllers.controller import Controller, itself
+from kubeqos.controllers.controller import Controller, itself, split
 from kubeqos.controllers.podstate import controller_of
 
 
@@ -32,15 +32,10 @@ class CronJobController(Controller):
         cron = self.crons.get(key)
         if cron is None:
             return None
-        zone = _zone(cron)
-        if zone is None:
-            name = cron["spec"]["timeZone"]
-            message = f"invalid timeZone: unknown time zone {name}"
-            self.context.events.record(cron, "UnknownTimeZone", message, "Warning")
-            return None
-        uid = cron["metadata"]["uid"]
+        uid, namespace = cron["metadata"]["uid"], cron["metadata"]["namespace"]
         jobs = [job for job in self.jobs.owned_by(uid) if (controller_of(job) or {}).get("uid") == uid]
-        plan = desired(cron, jobs, zone, self.context.clock())
+        taken = {split(other)[1] for other in self.jobs.keys_in(namespace)} - {job["metadata"]["name"] for job in jobs}
+        plan = desired(cron, jobs, _zone(cron), self.context.clock(), taken)
         await self.context.perform(plan.actions)
         return plan.look_again
 

@@ -7,7 +7,7 @@ it is never made twice.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from kubeqos.client.resources import CRON_JOBS, JOBS
@@ -40,29 +40,73 @@ class Due:
     many: bool = False
 
 
-def desired(cron: JsonObject, jobs: Iterable[JsonObject], zone: datetime.tzinfo, now: float) -> CronJobPlan:
-    """Everything that a CronJob needs now."""
+def desired(
+    cron: JsonObject,
+    jobs: Iterable[JsonObject],
+    zone: datetime.tzinfo | None,
+    now: float,
+    taken: Container[str] = (),
+) -> CronJobPlan:
+    """Everything that a CronJob needs now. `taken` are the names of other Jobs; no zone is one that nobody knows."""
     jobs = list(jobs)
-    if is_going(cron):
-        return CronJobPlan()
-    actions: list[Action] = [*_history(cron, jobs)]
-    active = [job for job in jobs if not is_finished(job)]
-    try:
-        schedule = CronSchedule.parse(cron["spec"].get("schedule", ""))
-    except InputError as error:
-        wrong = Tell(cron, "UnparseableSchedule", f"unparseable schedule: {error.what}", "Warning")
-        return CronJobPlan([*actions, wrong, *_status(cron, jobs, active)])
+    active, told = _active(cron, jobs)
+    actions: list[Action] = [*_history(cron, jobs), *told]
+    schedule = None if is_going(cron) else _schedule(cron, zone, actions)
+    if schedule is None or zone is None:
+        return CronJobPlan([*actions, *_status(cron, jobs, active)])
     following = schedule.after(now, zone)
     look_again = None if following is None else following - now + SLACK_SECONDS
-    if cron["spec"].get("suspend"):
-        return CronJobPlan([*actions, *_status(cron, jobs, active)])
     due = _due(cron, schedule, zone, now)
     if due.many:
-        message = f"too many missed start times: > {MANY_MISSED}. Set or decrease .spec.startingDeadlineSeconds"
-        actions.append(Tell(cron, "TooManyMissedTimes", f"{message} or check clock skew", "Warning"))
-    made = _made(cron, active, due.at, zone, now) if due.at is not None else []
-    scheduled = due.at if any(isinstance(one, Create) for one in made) else None
-    return CronJobPlan([*actions, *made, *_status(cron, jobs, active, scheduled)], look_again)
+        message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew"
+        actions.append(Tell(cron, "TooManyMissedTimes", message, "Warning"))
+    made = Made()
+    listed = {one["name"] for one in (cron.get("status") or {}).get("active") or ()}
+    if due.at is not None and job_name(cron, due.at) not in listed:
+        made = _made(cron, jobs, active, due.at, zone, now, taken)
+    active = [one for one in active if one["uid"] not in made.replaced]
+    return CronJobPlan([*actions, *made.actions, *_status(cron, jobs, active, made.at)], look_again)
+
+
+def _schedule(cron: JsonObject, zone: datetime.tzinfo | None, actions: list[Action]) -> CronSchedule | None:
+    """The schedule; None, and an event among the actions, where there is nothing to go by."""
+    spec = cron["spec"]
+    if zone is None:
+        message = f'invalid timeZone: "{spec["timeZone"]}": unknown time zone {spec["timeZone"]}'
+        actions.append(Tell(cron, "UnknownTimeZone", message, "Warning"))
+        return None
+    if spec.get("suspend"):
+        return None
+    try:
+        return CronSchedule.parse(spec.get("schedule", ""))
+    except InputError as error:
+        message = f'unparseable schedule: "{spec.get("schedule", "")}" : {error.what}'
+        actions.append(Tell(cron, "UnparseableSchedule", message, "Warning"))
+        return None
+
+
+def _active(cron: JsonObject, jobs: list[JsonObject]) -> tuple[list[JsonObject], list[Tell]]:
+    """References to the Jobs that run, as they were first written down, and what became of others.
+
+    A Job that somebody made by hand belongs to the CronJob, but is none of its schedule: it holds nobody up.
+    """
+    listed = {one["uid"]: one for one in (cron.get("status") or {}).get("active") or ()}
+    active: list[JsonObject] = []
+    told: list[Tell] = []
+    for job in jobs:
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        before = listed.pop(uid, None)
+        if not is_finished(job):
+            if before is not None or SCHEDULED_AT in (job["metadata"].get("annotations") or {}):
+                active.append(before or _reference(job))
+            else:
+                message = f"Saw a job that the controller did not create or forgot: {name}"
+                told.append(Tell(cron, "UnexpectedJob", message, "Warning"))
+        elif before is not None:
+            ended = "Complete" if (condition(job, "Complete") or {}).get("status") == "True" else "Failed"
+            told.append(Tell(cron, "SawCompletedJob", f"Saw completed job: {name}, condition: {ended}"))
+    told += [Tell(cron, "MissingJob", f"Active job went missing: {one['name']}") for one in listed.values()]
+    return active, told
 
 
 def _due(cron: JsonObject, schedule: CronSchedule, zone: datetime.tzinfo, now: float) -> Due:
@@ -91,22 +135,53 @@ def _due(cron: JsonObject, schedule: CronSchedule, zone: datetime.tzinfo, now: f
     return Due(latest, missed > MANY_MISSED)
 
 
-def _made(cron: JsonObject, active: list[JsonObject], due: float, zone: datetime.tzinfo, now: float) -> list[Action]:
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What is done about a Job that is due: for which time, if one is there then, and whose place it takes."""
+
+    actions: Sequence[Action] = ()
+    at: float | None = None
+    replaced: frozenset[str] = frozenset()
+
+
+def _made(
+    cron: JsonObject,
+    jobs: list[JsonObject],
+    active: list[JsonObject],
+    due: float,
+    zone: datetime.tzinfo,
+    now: float,
+    taken: Container[str],
+) -> Made:
     """The Job that is due, or why there is none."""
     spec, policy = cron["spec"], cron["spec"].get("concurrencyPolicy", "Allow")
-    deadline = spec.get("startingDeadlineSeconds")
+    deadline, name = spec.get("startingDeadlineSeconds"), job_name(cron, due)
     if deadline is not None and due + deadline < now:
         missed = datetime.datetime.fromtimestamp(due, datetime.UTC).strftime("%a, %d %b %Y %H:%M:%S +0000")
-        return [Tell(cron, "MissSchedule", f"Missed scheduled time to start a job: {missed}", "Warning")]
-    if policy == "Forbid" and active:
-        return [Tell(cron, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")]  # fmt: skip  # noqa: E501
+        return Made([Tell(cron, "MissSchedule", f"Missed scheduled time to start a job: {missed}", "Warning")])
+    others = [one for one in active if one["name"] != name]  # it may have been made, and not been written down
+    if policy == "Forbid" and others:
+        return Made([Tell(cron, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")])  # fmt: skip  # noqa: E501
     actions: list[Action] = []
-    for job in active if policy == "Replace" else ():
-        actions.append(deletion(JOBS, job, "the next one takes its place", propagation="Background"))
-        actions.append(Tell(cron, "SuccessfulDelete", f"Deleted job {job['metadata']['name']}"))
-    body = job_of(cron, due, zone)
-    told = Tell(cron, "SuccessfulCreate", f"Created job {body['metadata']['name']}")
-    return [*actions, Create(JOBS, body, f"due at {timestamp(due)}"), told]
+    replaced = frozenset(one["uid"] for one in others if policy == "Replace")
+    for job in jobs:
+        if job["metadata"]["uid"] in replaced:
+            actions += _deleted(cron, job, "the next one takes its place")
+    if name in taken:
+        return Made(actions, None, replaced)  # whoever made it answers for it
+    if any(job["metadata"]["name"] == name for job in jobs):
+        return Made(actions, due, replaced)  # it was made, and then forgotten
+    told = Tell(cron, "SuccessfulCreate", f"Created job {name}")
+    return Made([*actions, Create(JOBS, job_of(cron, due, zone), f"due at {timestamp(due)}"), told], due, replaced)
+
+
+def _deleted(cron: JsonObject, job: JsonObject, because: str) -> list[Action]:
+    told = Tell(cron, "SuccessfulDelete", f"Deleted job {job['metadata']['name']}")
+    return [deletion(JOBS, job, because, propagation="Background"), told]
+
+
+def job_name(cron: JsonObject, due: float) -> str:
+    return f"{cron['metadata']['name']}-{int(due) // 60}"
 
 
 def job_of(cron: JsonObject, due: float, zone: datetime.tzinfo) -> JsonObject:
@@ -118,7 +193,7 @@ def job_of(cron: JsonObject, due: float, zone: datetime.tzinfo) -> JsonObject:
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": f"{metadata['name']}-{int(due) // 60}",
+            "name": job_name(cron, due),
             "namespace": metadata["namespace"],
             "labels": dict(described.get("labels") or {}),
             "annotations": {**(described.get("annotations") or {}), SCHEDULED_AT: moment},
@@ -136,17 +211,23 @@ def _history(cron: JsonObject, jobs: list[JsonObject]) -> list[Action]:
         ("Failed", cron["spec"].get("failedJobsHistoryLimit", 1)),
     ):
         ended = [job for job in jobs if (condition(job, type) or {}).get("status") == "True" and not is_going(job)]
-        ended.sort(key=lambda job: ((job.get("status") or {}).get("startTime") or "", job["metadata"]["name"]))
-        old = ended[: max(0, len(ended) - limit)]
-        found += [deletion(JOBS, job, f"more than {limit} of the past", propagation="Background") for job in old]
+        ended.sort(key=_began)
+        for job in ended[: max(0, len(ended) - limit)]:
+            found += _deleted(cron, job, f"more than {limit} of the past")
     return found
+
+
+def _began(job: JsonObject) -> tuple[bool, str, str]:
+    """Orders Jobs by when they began, those that never did last."""
+    began = (job.get("status") or {}).get("startTime") or ""
+    return not began, began, job["metadata"]["name"]
 
 
 def _status(
     cron: JsonObject, jobs: list[JsonObject], active: list[JsonObject], scheduled: float | None = None
 ) -> list[Action]:
     before = cron.get("status") or {}
-    after: JsonObject = {"active": [_reference(job) for job in active] or None}
+    after: JsonObject = {"active": active or None}
     if scheduled is not None:
         after["lastScheduleTime"] = timestamp(scheduled)
     times = [(job.get("status") or {}).get("completionTime") for job in jobs]

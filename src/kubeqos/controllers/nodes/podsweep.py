@@ -5,6 +5,7 @@ Decisions on values first, the two loops (`PodSweeper`, `ClaimProtection`) below
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -113,7 +114,7 @@ class PodSweeper(Controller):
 
     def _node_changed(self, seen: Change) -> Iterable[str]:
         if seen.new is None:
-            self._missing_since[seen.key] = self.context.clock()
+            self._missing_since[seen.key] = time.monotonic()
             self.queue.add_after(SWEEP, self.context.settings.orphan_quarantine_seconds)
         return ()
 
@@ -131,7 +132,7 @@ class PodSweeper(Controller):
 
     async def _remove_stranded(self, pods: list[PodBrief]) -> float:
         """Not at once: a node may register after the pods that are bound to it became known here."""
-        now, quarantine = self.context.clock(), self.context.settings.orphan_quarantine_seconds
+        now, quarantine = time.monotonic(), self.context.settings.orphan_quarantine_seconds
         found = stranded(pods, {node["metadata"]["name"] for node in self.nodes.all()})
         self._missing_since = {node: self._missing_since.get(node, now) for node in found}
         again = quarantine if found else float("inf")

@@ -1,69 +1,145 @@
-"""The EndpointSlices of a service: which pods stand behind it, on which ports, and what has to be written. Pure.
-
-Slices are kept as they are as far as they are right; what is new fills them up to a hundred endpoints, so that a pod
-that comes or goes changes one slice and not all.
-"""
+"""Which pods stand behind a service, at which addresses and on which ports, as endpoints of its slices. Pure."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from ipaddress import IPv6Address
 
-from kubeqos.client.resources import ENDPOINT_SLICES
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.actions import Action, Create, change, deletion
-from kubeqos.controllers.podstate import controller_of, is_going, is_ready, is_terminal, owner_reference
+from kubeqos.controllers.podstate import condition, is_going, is_ready, is_terminal
 
-PER_SLICE = 100
-SERVICE_NAME = "kubernetes.io/service-name"
-MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
-OURS = "endpointslice-controller.k8s.io"
-_HEADLESS = "service.kubernetes.io/headless"
-Ports = tuple[tuple[str, str, int, str], ...]
-"""(name, protocol, number, application protocol) of every port of a slice."""
+Port = tuple[str, str, int, str]
+"""(name, protocol, number, application protocol)"""
+Ports = tuple[Port, ...]
+"""Every port of a slice, sorted: their order says nothing."""
+Identity = tuple[tuple[str, ...], str, str, str]
+Endpoints = dict[Identity, JsonObject]
+_CLOSE = ("PreferClose", "PreferSameZone", "PreferSameNode")
+_HINTS_BY_ANNOTATION = ("service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode")
 
 
-def desired(
-    service: JsonObject, pods: Iterable[JsonObject], slices: Iterable[JsonObject], zones: Mapping[str, str]
-) -> list[Action]:
-    """What brings the slices of a service to the pods that stand behind it; `zones` are those of nodes by name."""
+def selects(service: JsonObject) -> bool:
+    """Whether slices of the service are made for it; where not, those that there are stay as they are."""
     spec = service.get("spec") or {}
-    mine = [one for one in slices if (one["metadata"].get("labels") or {}).get(MANAGED_BY) == OURS]
-    if is_going(service) or spec.get("type") == "ExternalName" or not spec.get("selector"):
-        return [deletion(ENDPOINT_SLICES, one, "the service selects no pods") for one in mine if not is_going(one)]
-    wanted: defaultdict[Ports, list[JsonObject]] = defaultdict(list)
+    return spec.get("type") != "ExternalName" and bool(spec.get("selector"))
+
+
+def is_headless(service: JsonObject) -> bool:
+    return (service.get("spec") or {}).get("clusterIP") in (None, "", "None")
+
+
+def families(service: JsonObject) -> list[str]:
+    """The address types of its slices. Services of servers that know no families have those of their address."""
+    spec = service.get("spec") or {}
+    if spec.get("ipFamilies"):
+        return list(spec["ipFamilies"])
+    address = str(spec.get("clusterIP") or "None")
+    return ["IPv4", "IPv6"] if address == "None" else ["IPv6" if ":" in address else "IPv4"]
+
+
+def wanted(
+    service: JsonObject, pods: Iterable[JsonObject], nodes: Mapping[str, str], family: str
+) -> dict[Ports, Endpoints]:
+    """Endpoints by their ports; `nodes` are the zones of all nodes, empty for one that has none."""
+    found: dict[Ports, Endpoints] = {}
     for pod in pods:
-        if (pod.get("status") or {}).get("podIP") and not is_terminal(pod):
-            wanted[_ports(service, pod)].append(_endpoint(service, pod, zones))
-    if not wanted:
-        wanted[()] = []  # an empty slice says that there is a service, and nobody behind it
-    return _written(service, wanted, [one for one in mine if not is_going(one)])
-
-
-def _endpoint(service: JsonObject, pod: JsonObject, zones: Mapping[str, str]) -> JsonObject:
-    spec, metadata = pod["spec"], pod["metadata"]
-    serving, going = is_ready(pod), is_going(pod)
-    published = bool((service.get("spec") or {}).get("publishNotReadyAddresses"))
-    found: JsonObject = {
-        "addresses": [pod["status"]["podIP"]],
-        "conditions": {"ready": published or (serving and not going), "serving": serving, "terminating": going},
-        "targetRef": {
-            "kind": "Pod",
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-        },
-    }
-    if spec.get("hostname") and spec.get("subdomain") == service["metadata"]["name"]:
-        found["hostname"] = spec["hostname"]
-    if spec.get("nodeName"):
-        found["nodeName"] = spec["nodeName"]
-        if zones.get(spec["nodeName"]):
-            found["zone"] = zones[spec["nodeName"]]
+        if not has_place(pod):
+            continue
+        here = found.setdefault(ports_of_pod(service, pod), {})
+        addresses = [one for one in addresses_of(pod) if family == ("IPv6" if ":" in one else "IPv4")]
+        if addresses and (_node(pod) in nodes or published(service)):
+            endpoint = _endpoint(service, pod, addresses, nodes)
+            here[identity(endpoint)] = endpoint
     return found
 
 
-def _ports(service: JsonObject, pod: JsonObject) -> Ports:
+def has_place(pod: JsonObject) -> bool:
+    return bool(addresses_of(pod)) and not is_terminal(pod)
+
+
+def missed_nodes(service: JsonObject, pods: Iterable[JsonObject], nodes: Mapping[str, str]) -> set[str]:
+    """Nodes that nobody knows of: their pods are left out until they come."""
+    if published(service):
+        return set()
+    return {_node(pod) for pod in pods if _node(pod) and _node(pod) not in nodes and has_place(pod)}
+
+
+def identity(endpoint: JsonObject) -> Identity:
+    """What makes it the same endpoint: all the rest may change in its place."""
+    target = endpoint.get("targetRef") or {}
+    addresses = tuple(sorted(endpoint.get("addresses") or ()))
+    return addresses, endpoint.get("hostname") or "", target.get("namespace") or "", target.get("name") or ""
+
+
+def target_of(pod: JsonObject) -> JsonObject:
+    """How an endpoint names its pod."""
+    metadata = pod["metadata"]
+    return {"kind": "Pod", "namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]}
+
+
+def hostname_of(service: JsonObject, pod: JsonObject) -> str:
+    """The name by which a pod is found under its service, if it has one."""
+    spec = pod["spec"]
+    return str(spec.get("hostname") or "") if spec.get("subdomain") == service["metadata"]["name"] else ""
+
+
+def _endpoint(service: JsonObject, pod: JsonObject, addresses: list[str], nodes: Mapping[str, str]) -> JsonObject:
+    spec = pod["spec"]
+    serving, going = is_ready(pod), is_going(pod)
+    found: JsonObject = {
+        "addresses": addresses,
+        "conditions": {
+            "ready": published(service) or (serving and not going),
+            "serving": serving,
+            "terminating": going,
+        },
+        "targetRef": target_of(pod),
+    }
+    if hostname := hostname_of(service, pod):
+        found["hostname"] = hostname
+    if spec.get("nodeName"):
+        found["nodeName"] = spec["nodeName"]
+        if nodes.get(spec["nodeName"]):
+            found["zone"] = nodes[spec["nodeName"]]
+    hints = _hints(service, found)
+    return {**found, "hints": hints} if hints else found
+
+
+def _hints(service: JsonObject, endpoint: JsonObject) -> JsonObject:
+    """For whom an endpoint is close, where the service prefers those. Hints by annotation are not given here."""
+    preferred = (service.get("spec") or {}).get("trafficDistribution")
+    if preferred not in _CLOSE or not endpoint["conditions"]["ready"] or _by_annotation(service):
+        return {}
+    found: JsonObject = {}
+    if endpoint.get("zone"):
+        found["forZones"] = [{"name": endpoint["zone"]}]
+    if preferred == "PreferSameNode" and endpoint.get("nodeName"):
+        found["forNodes"] = [{"name": endpoint["nodeName"]}]
+    return found
+
+
+def _by_annotation(service: JsonObject) -> bool:
+    annotations = service["metadata"].get("annotations") or {}
+    said = next((annotations[key] for key in _HINTS_BY_ANNOTATION if key in annotations), "")
+    return said in ("Auto", "auto")
+
+
+def published(service: JsonObject) -> bool:
+    return bool((service.get("spec") or {}).get("publishNotReadyAddresses"))
+
+
+def _node(pod: JsonObject) -> str:
+    return pod["spec"].get("nodeName") or ""
+
+
+def addresses_of(pod: JsonObject) -> list[str]:
+    status = pod.get("status") or {}
+    found = [one["ip"] for one in status.get("podIPs") or () if one.get("ip")]
+    every = found or [one for one in (status.get("podIP"),) if one]
+    return [str(IPv6Address(one)) if ":" in one else one for one in every]
+
+
+def ports_of_pod(service: JsonObject, pod: JsonObject) -> Ports:
     """The pod's own ports behind those of the service; a name that it has not leads nowhere."""
     found = []
     for port in service["spec"].get("ports") or ():
@@ -71,7 +147,7 @@ def _ports(service: JsonObject, pod: JsonObject) -> Ports:
         number = target if isinstance(target, int) else _named_port(pod, str(target), protocol)
         if number:
             found.append((port.get("name") or "", protocol, number, port.get("appProtocol") or ""))
-    return tuple(found)
+    return tuple(sorted(found))
 
 
 def _named_port(pod: JsonObject, name: str, protocol: str) -> int | None:
@@ -83,91 +159,24 @@ def _named_port(pod: JsonObject, name: str, protocol: str) -> int | None:
     return None
 
 
-# -- slices --------------------------------------------------------------------------------------------------------
+class TriggerTimes:
+    """Since when slices should be as they are going to be: what others measure a cluster's programming by.
 
+    The earliest time of what changed since the service was last looked at: its own making, and its pods' turns to and
+    from readiness. Nothing that carries a time changed: none.
+    """
 
-def _written(
-    service: JsonObject, wanted: Mapping[Ports, list[JsonObject]], slices: Sequence[JsonObject]
-) -> list[Action]:
-    actions: list[Action] = []
-    left = sorted(slices, key=lambda one: one["metadata"]["name"])
-    for ports, endpoints in wanted.items():
-        same = [one for one in left if _ports_of(one) == ports]
-        left = [one for one in left if one not in same]
-        actions += _filled(service, ports, endpoints, same)
-    return actions + [deletion(ENDPOINT_SLICES, one, "no endpoint has these ports") for one in left]
+    def __init__(self) -> None:
+        self._seen: dict[str, dict[str, str]] = {}
 
+    def of(self, key: str, service: JsonObject, pods: Iterable[JsonObject]) -> str:
+        made = str(service["metadata"].get("creationTimestamp") or "")
+        turns = ((pod["metadata"]["name"], (condition(pod, "Ready") or {}).get("lastTransitionTime")) for pod in pods)
+        times = {name: str(at) for name, at in turns if at}
+        before, self._seen[key] = self._seen.get(key), {**times, "": made}  # no pod has an empty name
+        if before is None:
+            return made
+        return min((at for name, at in self._seen[key].items() if at > before.get(name, "")), default="")
 
-def _filled(service: JsonObject, ports: Ports, endpoints: list[JsonObject], slices: list[JsonObject]) -> list[Action]:
-    """Every endpoint in one slice: where it stood before, or where there is room."""
-    by_pod = {_of(one): one for one in sorted(endpoints, key=_of)}
-    kept = [[by_pod.pop(_of(one)) for one in each.get("endpoints") or () if _of(one) in by_pod] for each in slices]
-    fresh = list(by_pod.values())
-    for entries in kept:
-        room = PER_SLICE - len(entries)
-        if fresh and room > 0:
-            entries += fresh[:room]
-            fresh = fresh[room:]
-    actions: list[Action] = []
-    remain = sum(map(len, kept)) + len(fresh)
-    for each, entries in zip(slices, kept, strict=True):
-        if not entries and (remain or each is not slices[0]):
-            actions.append(deletion(ENDPOINT_SLICES, each, "nobody is left in it"))
-        elif entries != (each.get("endpoints") or []) or not _labels(service).items() <= _labels_of(each).items():
-            patch = {"metadata": {"labels": _labels(service)}, "endpoints": entries}
-            actions.append(change(ENDPOINT_SLICES, each, patch, f"{len(entries)} endpoints"))
-    while fresh or not (slices or actions):
-        actions.append(Create(ENDPOINT_SLICES, _slice(service, ports, fresh[:PER_SLICE]), f"{len(fresh)} endpoints"))
-        fresh = fresh[PER_SLICE:]
-    return actions
-
-
-def _slice(service: JsonObject, ports: Ports, endpoints: list[JsonObject]) -> JsonObject:
-    metadata = service["metadata"]
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "generateName": f"{metadata['name']}-",
-            "namespace": metadata["namespace"],
-            "labels": _labels(service),
-            "ownerReferences": [owner_reference(service)],
-        },
-        "addressType": "IPv4",
-        "endpoints": endpoints,
-        "ports": [_port(*port) for port in ports],
-    }
-
-
-def _port(name: str, protocol: str, number: int, application: str) -> JsonObject:
-    found: JsonObject = {"name": name, "protocol": protocol, "port": number}
-    return {**found, "appProtocol": application} if application else found
-
-
-def _ports_of(slice_: JsonObject) -> Ports:
-    return tuple(
-        (port.get("name") or "", port.get("protocol") or "TCP", port.get("port") or 0, port.get("appProtocol") or "")
-        for port in slice_.get("ports") or ()
-    )
-
-
-def _labels(service: JsonObject) -> dict[str, str]:
-    own = {key: value for key, value in (service["metadata"].get("labels") or {}).items() if key != _HEADLESS}
-    found = {**own, SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: OURS}
-    if (service.get("spec") or {}).get("clusterIP") == "None":
-        found[_HEADLESS] = ""
-    return found
-
-
-def _labels_of(obj: JsonObject) -> dict[str, str]:
-    return obj["metadata"].get("labels") or {}
-
-
-def _of(endpoint: JsonObject) -> str:
-    return str((endpoint.get("targetRef") or {}).get("uid") or "")
-
-
-def leads_to(slice_: JsonObject) -> str:
-    """The service of a slice, by name."""
-    manager = controller_of(slice_)
-    return str(manager["name"]) if manager else str(_labels_of(slice_).get(SERVICE_NAME, ""))
+    def forget(self, key: str) -> None:
+        self._seen.pop(key, None)

@@ -15,7 +15,7 @@ from typing import Any
 from kubeqos.client.resources import DAEMON_SETS, PODS
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Create, Delete, Patch, Tell, change, deletion
-from kubeqos.controllers.podstate import available_in, is_going, is_terminal, phase
+from kubeqos.controllers.podstate import available_in, is_going, is_ready, is_terminal, phase
 from kubeqos.controllers.workloads.replicas import Standing, pod_from_template
 from kubeqos.controllers.workloads.revisions import REVISION_HASH
 from kubeqos.controllers.workloads.rollout import scaled
@@ -51,16 +51,19 @@ class FailedPods:
     """Since when and how often daemon pods fail on nodes: a new one follows later and later."""
 
     def __init__(self) -> None:
-        self._next: dict[str, tuple[float, float]] = {}
+        self._next: dict[tuple[str, int], tuple[float, float]] = {}
 
-    def wait(self, node: str, now: float) -> float:
-        """Seconds until a failed pod of this node is replaced; 0 is now, and makes the next wait longer."""
-        due, delay = self._next.get(node, (now, FIRST_RETRY))
-        if due > now:
+    def wait(self, node: str, generation: int, now: float) -> float:
+        """Seconds until a failed pod of this node is replaced; 0 is now, and makes the next wait longer.
+
+        What failed in another generation of the daemon set says nothing about this one.
+        """
+        due, delay = self._next.get((node, generation), (now, FIRST_RETRY))
+        if now < due <= now + LONGEST_RETRY:  # what is due later than that was noted before the clock was set back
             return due - now
         forgotten = now - due > 2 * LONGEST_RETRY
         delay = FIRST_RETRY if forgotten else delay
-        self._next[node] = now + delay, min(2 * delay, LONGEST_RETRY)
+        self._next[node, generation] = now + delay, min(2 * delay, LONGEST_RETRY)
         return 0.0
 
 
@@ -74,13 +77,18 @@ class DaemonNode:
     keeps: bool
     """A pod that is here may stay."""
     pods: list[JsonObject] = field(default_factory=list)
+    is_there: bool = True
 
 
 def daemon_nodes(owner: JsonObject, nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> list[DaemonNode]:
-    """Every node with its pods; pods of nodes that are gone stand under a node that keeps nothing."""
+    """Every node with its pods; pods of nodes that are gone stand under a node that is not there.
+
+    A pod that has ended and only waits for its finalizers takes nobody's place.
+    """
     by_node: defaultdict[str, list[JsonObject]] = defaultdict(list)
     for pod in pods:
-        by_node[target(pod)].append(pod)
+        if not (is_going(pod) and is_terminal(pod)):
+            by_node[target(pod)].append(pod)
     like = PodView.of({"metadata": {}, "spec": _spec(owner, "")})
     found = []
     for node in nodes:
@@ -88,12 +96,14 @@ def daemon_nodes(owner: JsonObject, nodes: Iterable[JsonObject], pods: Iterable[
         name = view.metadata.name
         runs, keeps = _wanted(like, view)
         found.append(DaemonNode(name, runs, keeps, by_node.pop(name, [])))
-    found += [DaemonNode(name, False, False, left) for name, left in by_node.items()]
+    found += [DaemonNode(name, False, False, left, is_there=False) for name, left in by_node.items()]
     return sorted(found, key=lambda one: one.name)
 
 
 def _wanted(pod: PodView, node: NodeView) -> tuple[bool, bool]:
     labels = node.metadata.labels or {}
+    if pod.spec.node_name not in ("", None, node.metadata.name):
+        return False, False
     if not selects(pod.spec, node.metadata.name, labels):
         return False, False
     taints, tolerations = node.spec.taints, pod.spec.tolerations
@@ -177,28 +187,35 @@ def desired(
     tell: list[Tell] = []
     waits: list[float] = []
     for node in nodes:
-        living = [pod for pod in node.pods if not is_going(pod)]
         if not node.keeps:
-            ended += living
+            # The pods of a node that is gone are collected with those of everybody else; who never got there is not.
+            ended += [pod for pod in _living(node) if node.is_there or not pod["spec"].get("nodeName")]
             continue
-        failed = [pod for pod in living if is_terminal(pod)]
-        wait = failures.wait(node.name, now) if failed else 0.0
-        if wait:
-            waits.append(wait)
-        else:
-            ended += failed
-            tell += [_told(owner, node.name, pod) for pod in failed]
-        living = [pod for pod in living if not is_terminal(pod)]
-        if node.runs and not node.pods:
-            missing.append(node.name)
-        ended += _doubles(living, roll)
-    if roll.rolls:
-        more, less = rolled(owner, nodes, roll, now)
-        missing += more
-        ended += [pod for pod in less if pod not in ended]
+        over, wait = _over(owner, node, failures, now)
+        waits += [wait] if wait else []
+        ended += over
+        tell += [_told(owner, node.name, pod) for pod in over]
+        more, less = _numbered(owner, node, roll, now)
+        missing += [node.name] * more
+        ended += less
+    if roll.rolls and not missing and not ended:  # what has just been told to come or go is seen first
+        missing, ended = rolled(owner, nodes, roll, now)
     created = [Create(PODS, daemon_pod(owner, name, roll.revision), f"node {name} has none") for name in missing]
     gone = [deletion(PODS, pod, "its node should not run it, or runs another") for pod in ended]
     return DaemonPlan(created[:BURST], gone[:BURST], tell, min(waits, default=None))
+
+
+def _living(node: DaemonNode) -> list[JsonObject]:
+    return [pod for pod in node.pods if not is_going(pod)]
+
+
+def _over(owner: JsonObject, node: DaemonNode, failures: FailedPods, now: float) -> tuple[list[JsonObject], float]:
+    """Pods that have ended and make room for another: at once if they ended well, else later and later."""
+    failed = [pod for pod in _living(node) if phase(pod) == "Failed"]
+    succeeded = [pod for pod in _living(node) if phase(pod) == "Succeeded"]
+    generation = int((owner.get("status") or {}).get("observedGeneration") or 0)
+    wait = failures.wait(node.name, generation, now) if failed else 0.0
+    return (succeeded if wait else failed + succeeded), wait
 
 
 def _told(owner: JsonObject, node: str, pod: JsonObject) -> Tell:
@@ -210,12 +227,20 @@ def _told(owner: JsonObject, node: str, pod: JsonObject) -> Tell:
     return Tell(owner, "SucceededDaemonPod", message)
 
 
-def _doubles(living: list[JsonObject], roll: Roll) -> list[JsonObject]:
-    """Of several pods of one revision the oldest stays; with surge an old pod stays beside the new one for a while."""
-    kinds: defaultdict[bool, list[JsonObject]] = defaultdict(list)
-    for pod in living:
-        kinds[roll.surge > 0 and roll.rolls and _is_new(pod, roll)].append(pod)
-    return [pod for same in kinds.values() for pod in sorted(same, key=_seniority)[1:]]
+def _numbered(owner: JsonObject, node: DaemonNode, roll: Roll, now: float) -> tuple[bool, list[JsonObject]]:
+    """Whether a node needs a pod, and which it has too many.
+
+    Of several the oldest stays. With surge an old one stays beside the new one as long as it is ready and the new one
+    is not available, and a pod on its way out is not waited for.
+    """
+    running = sorted((pod for pod in _living(node) if not is_terminal(pod)), key=_seniority)
+    if not (roll.rolls and roll.surge):
+        return node.runs and not node.pods, running[1:]
+    new, old = [p for p in running if _is_new(p, roll)], [p for p in running if not _is_new(p, roll)]
+    surplus = new[1:] + old[1:]
+    if new and old and (not is_ready(old[0]) or _is_available(owner, new[0], now)):
+        surplus.append(old[0])
+    return node.runs and not running, surplus
 
 
 def _seniority(pod: JsonObject) -> tuple[object, ...]:
@@ -239,61 +264,75 @@ def rolled(
 
 
 def _generations(node: DaemonNode, roll: Roll) -> tuple[list[JsonObject], list[JsonObject]]:
-    living = [pod for pod in node.pods if not is_going(pod) and not is_terminal(pod)]
+    living = _living(node)
     return [p for p in living if _is_new(p, roll)], [p for p in living if not _is_new(p, roll)]
 
 
 def _replaced(owner: JsonObject, nodes: Sequence[DaemonNode], roll: Roll, now: float) -> list[JsonObject]:
     """Old pods that may go so that never more than `unavailable` nodes are without an available pod.
 
-    Pods that serve nobody go first and cost nothing.
+    Pods that serve nobody go first and cost nothing. A node that merely keeps its pod counts as any other.
     """
-    down, useless, candidates = 0, [], []
+    useless: list[JsonObject] = []
+    candidates: list[JsonObject] = []
+    down = 0
     for node in nodes:
-        if not node.runs:
+        if not node.runs and not node.pods:
             continue
         new, old = _generations(node, roll)
-        if not any(_is_available(owner, pod, now) for pod in (*new, *old)):
-            down += 1
-            useless += old
-        elif old and not new:
-            candidates += old[:1]
+        serves = len(new) + len(old) == 1 and _is_available(owner, (new + old)[0], now)
+        down += not serves
+        if len(old) == 1 and not new:
+            (candidates if serves else useless).append(old[0])
     return useless + candidates[: max(0, roll.unavailable - down)]
 
 
 def _surged(
     owner: JsonObject, nodes: Sequence[DaemonNode], roll: Roll, now: float
 ) -> tuple[list[str], list[JsonObject]]:
-    """A new pod comes first, and the old one goes when the new one is available, or when it serves nobody."""
+    """A new pod comes first, and the old one goes when the new one is available.
+
+    Beside a pod that serves nobody a new one comes whatever the limit. A pod on a node that would not get one any more
+    goes when as many others serve as there should be.
+    """
+    at_once: list[str] = []
     wanted: list[str] = []
-    doubled, old_done = 0, []
+    done: list[JsonObject] = []
+    leaving: list[JsonObject] = []
+    doubled = serving = 0
     for node in nodes:
         new, old = _generations(node, roll)
-        if not node.runs or not old:
+        if len(new) > 1 or len(old) > 1:
+            doubled += 1
+            continue
+        serves = any(_is_available(owner, pod, now) for pod in (old or new))
+        serving += serves
+        if not old or not node.is_there:
             continue
         if new:
-            if any(_is_available(owner, pod, now) for pod in new):
-                old_done += old
+            if _is_available(owner, new[0], now):
+                done += old
             else:
                 doubled += 1
-        elif not any(_is_available(owner, pod, now) for pod in old):
-            wanted.insert(0, node.name)
+        elif node.runs:
+            (wanted if serves else at_once).append(node.name)
         else:
-            wanted.append(node.name)
-    return wanted[: max(0, roll.surge - doubled)], old_done
+            (leaving if serves else done).append(old[0])
+    spare = serving - sum(node.runs for node in nodes)
+    return at_once + wanted[: max(0, roll.surge - doubled)], done + leaving[: max(0, spare)]
 
 
 # -- status ------------------------------------------------------------------------------------------------------
 
 
 def standing(owner: JsonObject, nodes: Sequence[DaemonNode], roll: Roll, now: float) -> Standing:
-    """The status as it should be."""
+    """The status as it should be. The oldest pod of a node speaks for it, on its way out or not."""
     counts = dict.fromkeys(("desired", "current", "misscheduled", "ready", "updated", "available"), 0)
     waits: list[float] = []
     for node in nodes:
-        pods = sorted((pod for pod in node.pods if not is_going(pod)), key=_seniority)
+        pods = sorted(node.pods, key=_seniority)
         counts["desired"] += node.runs
-        if pods and not node.runs:
+        if pods and node.is_there and not node.runs:
             counts["misscheduled"] += 1
         if not pods or not node.runs:
             continue
@@ -301,7 +340,7 @@ def standing(owner: JsonObject, nodes: Sequence[DaemonNode], roll: Roll, now: fl
         wait = available_in(pods[0], owner["spec"].get("minReadySeconds") or 0, now)
         counts["ready"] += wait is not None
         counts["available"] += wait == 0
-        counts["updated"] += any(_is_new(pod, roll) for pod in pods)
+        counts["updated"] += _is_new(pods[0], roll)
         waits += [wait] if wait else []
     return Standing(_written(owner, counts), min(waits, default=None))
 

@@ -89,14 +89,9 @@ class DeploymentController(Controller):
         ]
         found = ownership(deployment, REPLICA_SETS, candidates)
         if found.adopt:
-            live = await self.context.live(DEPLOYMENTS, metadata["name"], metadata["namespace"])
-            if live is None or live["metadata"]["uid"] != metadata["uid"] or live["metadata"].get("deletionTimestamp"):
-                found.adopt.clear()
+            await self.context.may_adopt(DEPLOYMENTS, deployment)
         await self.context.perform([*found.release, *found.adopt])
-        if not found.adopt:
-            return found.mine
-        again = self.replica_sets.owned_by(metadata["uid"])
-        return [each for each in again if (controller_of(each) or {}).get("uid") == metadata["uid"]]
+        return self.replica_sets.managed_by(metadata["uid"]) if found.adopt else found.mine
 
     async def _created(self, deployment: JsonObject, action: Create, answer: JsonObject | None) -> None:
         name, namespace = action.body["metadata"]["name"], action.namespace

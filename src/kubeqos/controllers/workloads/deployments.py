@@ -31,9 +31,13 @@ from kubeqos.controllers.workloads.rollout import (
 from kubeqos.model.annotations.wellknown import REVISION_ANNOTATION as REVISION
 from kubeqos.model.annotations.wellknown import TEMPLATE_HASH_LABEL as HASH
 
+REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
+"""The numbers that a ReplicaSet had before its template came back."""
+_LONGEST_HISTORY = 2000  # characters
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 # kubectl's own record of what was applied describes the deployment, not its ReplicaSets.
-_NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", REVISION, DESIRED, MAXIMUM)
+_NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", REVISION, REVISION_HISTORY, DESIRED, MAXIMUM,
+               "deprecated.deployment.rollback.to")  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -135,7 +139,7 @@ def _new_set(deployment: JsonObject, sets: Sets) -> list[Action]:
     revision = max(revision, revision_of(sets.new))
     actions: list[Action] = []
     patch: JsonObject = {}
-    notes = _annotations(deployment, str(revision), sets.new)
+    notes = {**_annotations(deployment, str(revision), sets.new), **_past(sets.new, revision)}
     if notes != (sets.new["metadata"].get("annotations") or {}):
         patch["metadata"] = {"annotations": notes}
     seconds = deployment["spec"].get("minReadySeconds") or None
@@ -144,6 +148,17 @@ def _new_set(deployment: JsonObject, sets: Sets) -> list[Action]:
     if patch:
         actions.append(change(REPLICA_SETS, sets.new, patch, f"revision {revision}"))
     return actions + _revision(deployment, str(revision))
+
+
+def _past(replica_set: JsonObject, revision: int) -> dict[str, str]:
+    """The numbers that a ReplicaSet had, with the one that it has until it gets this one; the oldest are forgotten."""
+    before, number = annotation(replica_set, REVISION_HISTORY), annotation(replica_set, REVISION)
+    if not number or revision_of(replica_set) >= revision:
+        return {}
+    past = [*filter(None, before.split(",")), number]
+    while len(",".join(past)) > _LONGEST_HISTORY:
+        del past[0]
+    return {REVISION_HISTORY: ",".join(past)}
 
 
 def _annotations(deployment: JsonObject, revision: str, replica_set: JsonObject | None = None) -> dict[str, str]:
@@ -190,7 +205,8 @@ def _revision(deployment: JsonObject, revision: str) -> list[Action]:
     if annotation(deployment, REVISION) == revision:
         return []
     patch = {"metadata": {"annotations": {REVISION: revision}}}
-    return [change(DEPLOYMENTS, deployment, patch, f"revision {revision}", checked=False)]
+    # By way of the status, which leaves the generation as it is: annotations are of it, and nobody changed a wish.
+    return [change(DEPLOYMENTS, deployment, patch, f"revision {revision}", checked=False, subresource="status")]
 
 
 # -- scales and history ----------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ from kubeqos.client.resources import DEPLOYMENTS
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Patch, change
 from kubeqos.controllers.podstate import condition, is_going, with_condition
-from kubeqos.controllers.workloads.deployments import Sets, complete
+from kubeqos.controllers.workloads.deployments import REVISION_HISTORY, Sets, complete
 from kubeqos.controllers.workloads.replicas import wanted
-from kubeqos.controllers.workloads.rollout import Bounds, name_of
+from kubeqos.controllers.workloads.rollout import Bounds, annotation, name_of
 from kubeqos.model.timestamps import seconds_of, timestamp
 
 _NO_DEADLINE = 2**31 - 1
@@ -35,6 +35,8 @@ def status(deployment: JsonObject, sets: Sets, now: float) -> Status:
     after["conditions"] = conditions
     look_again = _deadline_in(deployment, conditions, now)
     changed = {name: value or None for name, value in after.items() if (before.get(name) or None) != (value or None)}
+    if before.get("terminatingReplicas") != (terminating := _terminating(sets)):
+        changed["terminatingReplicas"] = terminating  # here 0 says something else than nothing
     if not changed:
         return Status(None, look_again)
     why = ", ".join(f"{after[name]} {name}" for name in _COUNTS)
@@ -50,6 +52,13 @@ def _counts(sets: Sets) -> dict[str, int]:
     ready, available = total("readyReplicas"), total("availableReplicas")
     unavailable = max(0, asked - available)
     return dict(zip(_COUNTS, (total("replicas"), updated, ready, available, unavailable), strict=True))
+
+
+def _terminating(sets: Sets) -> int | None:
+    """Pods on their way out; nobody knows while a ReplicaSet that was looked at does not say."""
+    found = [each.get("status") or {} for each in sets.all if (each.get("status") or {}).get("observedGeneration")]
+    counts = [int(status["terminatingReplicas"]) for status in found if "terminatingReplicas" in status]
+    return sum(counts) if len(counts) == len(found) else None
 
 
 def _set(
@@ -94,15 +103,17 @@ def _progressing(
     reason = (known or {}).get("reason")
     if spec.get("paused"):
         return _set(conditions, "Progressing", "Unknown", "DeploymentPaused", "Deployment is paused", now)
-    if is_going(deployment) or (reason == "NewReplicaSetAvailable" and after["updatedReplicas"] == after["replicas"]):
+    if is_going(deployment):
+        return conditions
+    if reason == "NewReplicaSetAvailable" and sets.new and _is_made(sets.new, known or {}):
+        message = f'Created new replica set "{name_of(sets.new)}"'
+        return _set(conditions, "Progressing", "True", "NewReplicaSetCreated", message, now)
+    if reason == "NewReplicaSetAvailable" and after["updatedReplicas"] == after["replicas"]:
         return conditions
     subject = f'ReplicaSet "{name_of(sets.new)}"' if sets.new else f'Deployment "{name_of(deployment)}"'
     if complete(deployment, after):
         message = f"{subject} has successfully progressed."
         return _set(conditions, "Progressing", "True", "NewReplicaSetAvailable", message, now)
-    if reason == "NewReplicaSetAvailable" and sets.new and name_of(sets.new) not in (known or {}).get("message", ""):
-        message = f"Created new replica set {name_of(sets.new)!r}".replace("'", '"')
-        return _set(conditions, "Progressing", "True", "NewReplicaSetCreated", message, now)
     if reason == "DeploymentPaused":
         return _set(conditions, "Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed", now)
     if known is None or _moved(before, after):
@@ -114,6 +125,11 @@ def _progressing(
         message = f"{subject} has timed out progressing."
         return _set(conditions, "Progressing", "False", "ProgressDeadlineExceeded", message, now)
     return conditions
+
+
+def _is_made(replica_set: JsonObject, known: JsonObject) -> bool:
+    """Whether a ReplicaSet is another than the one that was reported, and was made: one that was found has a past."""
+    return name_of(replica_set) not in known.get("message", "") and not annotation(replica_set, REVISION_HISTORY)
 
 
 def _moved(before: JsonObject, after: JsonObject) -> bool:

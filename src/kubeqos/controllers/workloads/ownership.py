@@ -4,7 +4,7 @@ matches. Pure; replica sets do so with pods, deployments with replica sets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kubeqos.client import Resource
@@ -33,12 +33,22 @@ def selector_of(owner: JsonObject) -> LabelSelector | None:
     return LabelSelector.of(selector)
 
 
-def ownership(owner: JsonObject, resource: Resource, candidates: Iterable[JsonObject]) -> Ownership:
-    """Sort the objects that an owner manages or might manage."""
+def anybody(owner: JsonObject, obj: JsonObject) -> bool:
+    """Whatever the selector matches belongs."""
+    return True
+
+
+def ownership(
+    owner: JsonObject,
+    resource: Resource,
+    candidates: Iterable[JsonObject],
+    belongs: Callable[[JsonObject, JsonObject], bool] = anybody,
+) -> Ownership:
+    """Sort the objects that an owner manages or might manage; `belongs` may ask for more than the selector."""
     found, selector = Ownership(), selector_of(owner)
     metadata = owner["metadata"]
     for obj in candidates:
-        matches = selector is not None and selector.matches(obj["metadata"].get("labels"))
+        matches = selector is not None and selector.matches(obj["metadata"].get("labels")) and belongs(owner, obj)
         manager = controller_of(obj)
         if manager is not None and manager.get("uid") == metadata["uid"]:
             if matches or is_going(obj):
@@ -48,6 +58,18 @@ def ownership(owner: JsonObject, resource: Resource, candidates: Iterable[JsonOb
         elif manager is None and matches and not is_going(obj) and not is_going(owner):
             found.adopt.append(_adopted(owner, resource, obj))
     return found
+
+
+def claimed(owner: JsonObject, objects: Iterable[JsonObject]) -> list[JsonObject]:
+    """Those that an owner manages and selects: nothing has to be written to know them."""
+    selector, uid = selector_of(owner), owner["metadata"]["uid"]
+    return [
+        obj
+        for obj in objects
+        if selector is not None
+        and selector.matches(obj["metadata"].get("labels"))
+        and (controller_of(obj) or {}).get("uid") == uid
+    ]
 
 
 def _adopted(owner: JsonObject, resource: Resource, obj: JsonObject) -> Patch:

@@ -6,17 +6,18 @@ Pods are made in slow-start batches (1, 2, 4, …), so that a quota that refuses
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from kubeqos.client import ApiError, Change, Resource, Unreachable
 from kubeqos.client.resources import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS
 from kubeqos.codec import JsonObject, decode_json
-from kubeqos.controllers.actions import Create, Delete
+from kubeqos.controllers.actions import Create, Delete, namespace_ends
 from kubeqos.controllers.cache import meta_of
 from kubeqos.controllers.controller import Controller, itself, split
-from kubeqos.controllers.podstate import controller_of
-from kubeqos.controllers.workloads.ownership import ownership, selector_of
+from kubeqos.controllers.podstate import controller_of, is_active
+from kubeqos.controllers.workloads.ownership import anybody, claimed, ownership, selector_of
 from kubeqos.controllers.workloads.replicas import Failure, desired, standing
 
 DELETES_AT_ONCE = 32
@@ -59,7 +60,8 @@ class ReplicaController(Controller):
             self._refused.discard(key)
             return None
         await self._make_sure(key)
-        pods = await self._claim_owned(owner)
+        await self._claim_owned(owner, is_active)  # who has finished is neither adopted nor let go of
+        pods = claimed(owner, self._mine(owner))
         plan = desired(owner, pods, self._related(owner), self.context.clock())
         failure, error = None, None
         self._refused.discard(key)
@@ -73,12 +75,14 @@ class ReplicaController(Controller):
             # The status tells of it first; raised at the end, it makes the queue wait longer and longer.
             error = refused
             self._refused.add(key)
-            failure = Failure("FailedCreate" if plan.create else "FailedDelete", refused.message)
+            failure = Failure("FailedDelete", f"unable to delete pods: {refused.message}")
+            if plan.create:
+                failure = Failure("FailedCreate", refused.message)
         current = self.owners.get(key, owner["metadata"]["uid"])
         if current is None:  # gone meanwhile, or another of the same name
             return None
         if plan.create or plan.delete:
-            pods = self._mine(current)
+            pods = claimed(current, self._mine(current))
         stands = standing(current, self.resource, pods, failure, self.context.clock())
         if stands.write is not None:
             await self.context.do(stands.write)
@@ -93,52 +97,77 @@ class ReplicaController(Controller):
                 self.pods.learn(decode_json(raw))
             self._unsure.discard(key)
 
+    def _belongs(self, owner: JsonObject, pod: JsonObject) -> bool:
+        """What a pod must be to be adopted, beside selected."""
+        return anybody(owner, pod)
+
     def _mine(self, owner: JsonObject) -> list[JsonObject]:
-        uid = owner["metadata"]["uid"]
-        return [p for p in self.pods.owned_by(uid) if (controller_of(p) or {}).get("uid") == uid]
+        return self.pods.managed_by(owner["metadata"]["uid"])
 
     def _related(self, owner: JsonObject) -> Iterator[JsonObject]:
-        """The pods of every controller that has the same manager: of the whole deployment."""
+        """The pods that the ReplicaSets of its manager select, whoever has them: those of the whole deployment."""
         manager = controller_of(owner)
-        for sibling in self.owners.owned_by(manager["uid"]) if manager else [owner]:
-            yield from self._mine(sibling)
+        if manager is None or self.resource is not REPLICA_SETS:
+            return
+        selectors = defaultdict(list)
+        for sibling in self.owners.managed_by(manager["uid"]):
+            if (selector := selector_of(sibling)) is not None:
+                selectors[sibling["metadata"]["namespace"]].append(selector)
+        for namespace, chosen in selectors.items():
+            for key in self.pods.keys_in(namespace):
+                labels = meta_of(self.pods.raw(key)).labels
+                if any(selector.matches(labels) for selector in chosen) and (pod := self.pods.get(key)) is not None:
+                    yield pod
 
-    async def _claim_owned(self, owner: JsonObject) -> list[JsonObject]:
+    async def _claim_owned(
+        self, owner: JsonObject, claimable: Callable[[JsonObject], bool] = lambda pod: True
+    ) -> list[JsonObject]:
         """Take and let go of pods; the pods that it manages then."""
         metadata = owner["metadata"]
-        candidates = [*self._mine(owner), *self.pods.unmanaged(metadata["namespace"])]
-        found = ownership(owner, PODS, candidates)
+        candidates = filter(claimable, [*self._mine(owner), *self.pods.unmanaged(metadata["namespace"])])
+        found = ownership(owner, PODS, candidates, self._belongs)
         if found.adopt:
-            live = await self.context.live(self.resource, metadata["name"], metadata["namespace"])
-            if live is None or live["metadata"]["uid"] != metadata["uid"] or live["metadata"].get("deletionTimestamp"):
-                found.adopt.clear()  # the cache is behind: it is on its way out and must not collect new pods
+            await self.context.may_adopt(self.resource, owner)
         await self.context.perform([*found.release, *found.adopt])
         return self._mine(owner) if found.release or found.adopt else found.mine
 
     async def _create(self, owner: JsonObject, wanted: Sequence[Create]) -> None:
+        """Until one is refused: those that would follow are not asked for. What was made stays made."""
         batch, done = 1, 0
         while done < len(wanted):
             part = wanted[done : done + batch]
             answers = await asyncio.gather(*map(self.context.do, part), return_exceptions=True)
-            self._tell(owner, answers, "Create")
+            for refused in self._told(owner, answers, "Create"):
+                raise refused
+            if any(map(namespace_ends, answers)):
+                return  # every other would be refused as well, and its owner goes with the namespace
             done, batch = done + len(part), batch * 2
 
     async def _delete(self, owner: JsonObject, surplus: Sequence[Delete]) -> None:
+        """All of them; one that is refused does not keep the others."""
+        refusals: list[ApiError] = []
         for start in range(0, len(surplus), DELETES_AT_ONCE):
             part = surplus[start : start + DELETES_AT_ONCE]
             answers = await asyncio.gather(*map(self.context.do, part), return_exceptions=True)
-            self._tell(owner, answers, "Delete")
+            refusals += self._told(owner, answers, "Delete")
+        for refused in refusals:
+            raise refused
 
-    def _tell(self, owner: JsonObject, answers: Iterable[JsonObject | BaseException | None], verb: str) -> None:
-        """Record what happened. A refusal ends the batches that would follow; what was done before it stays done."""
-        for answer in sorted(answers, key=lambda found: isinstance(found, BaseException)):
-            if isinstance(answer, BaseException):
-                if isinstance(answer, ApiError) and "NamespaceTerminating" not in str(answer.details):
-                    message = f"Error {verb.lower()[:-1]}ing: {answer.message}"
-                    self.context.events.record(owner, f"Failed{verb}", message, "Warning")
-                raise answer
-            if answer is not None:
+    def _told(
+        self, owner: JsonObject, answers: Sequence[JsonObject | BaseException | None], verb: str
+    ) -> list[ApiError]:
+        """Record what happened; the refusals. An answer that did not come is raised: it may have been carried out."""
+        refusals = [one for one in answers if isinstance(one, ApiError) and not namespace_ends(one)]
+        for refused in refusals:
+            message = f"Error {verb.lower()[:-1]}ing: {refused.message}"
+            self.context.events.record(owner, f"Failed{verb}", message, "Warning")
+        for answer in answers:
+            if isinstance(answer, dict):
                 self.context.events.record(owner, f"Successful{verb}", f"{verb}d pod: {answer['metadata']['name']}")
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, ApiError):
+                raise answer
+        return refusals
 
 
 class ReplicaSetController(ReplicaController):

@@ -19,6 +19,8 @@ from kubeqos.controllers.workloads.deployments import template_hash
 
 REVISION_HASH = "controller-revision-hash"
 """The label by which a pod names the revision that it was made from."""
+_HASH_LABELS = {"StatefulSet": "controller.kubernetes.io/hash"}
+"""Where a revision itself keeps its hash, if not there too."""
 _DEFAULT_LIMIT = 10
 
 
@@ -55,13 +57,17 @@ def history_of(owner: JsonObject, revisions: Iterable[JsonObject]) -> History:
 
 
 def surplus(owner: JsonObject, history: History, followed: set[str]) -> list[Action]:
-    """The oldest revisions beyond the limit, but for the current ones and those that pods follow."""
+    """The oldest revisions beyond the limit, but for the current ones and those that pods follow.
+
+    For a DaemonSet these count as well: it keeps so many old revisions, not so many that nobody follows.
+    """
     limit = owner["spec"].get("revisionHistoryLimit")
     limit = _DEFAULT_LIMIT if limit is None else int(limit)
-    kept = {*followed, history.update_name}
+    kept = {*followed, history.update_name} - {""}
     unused = [each for each in history.revisions if not kept & {each["metadata"]["name"], hash_of(each)}]
     because = f"more than {limit} old revisions"
-    return [deletion(CONTROLLER_REVISIONS, each, because) for each in unused[: max(0, len(unused) - limit)]]
+    old = len(history.revisions) - 1 if owner["kind"] == "DaemonSet" else len(unused)
+    return [deletion(CONTROLLER_REVISIONS, each, because) for each in unused[: max(0, old - limit)]]
 
 
 def hash_of(revision: JsonObject) -> str:
@@ -91,7 +97,8 @@ def _number(revision: JsonObject) -> int:
 def _made(owner: JsonObject, data: JsonObject, number: int) -> JsonObject:
     metadata, template = owner["metadata"], owner["spec"].get("template") or {}
     digest = template_hash(template, int((owner.get("status") or {}).get("collisionCount") or 0))
-    labels = {**((template.get("metadata") or {}).get("labels") or {}), REVISION_HASH: digest}
+    labels = {**((template.get("metadata") or {}).get("labels") or {})}
+    labels[_HASH_LABELS.get(owner["kind"], REVISION_HASH)] = digest
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",

@@ -8,10 +8,18 @@ from kubeqos.client import ApiError, Change
 from kubeqos.client.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from kubeqos.codec import JsonObject
 from kubeqos.controllers.actions import Action, Create, Delete, Tell
+from kubeqos.controllers.controller import split
 from kubeqos.controllers.workloads.replicacontroller import ReplicaController
 from kubeqos.controllers.workloads.revisionkeeper import RevisionKeeper
 from kubeqos.controllers.workloads.revisions import surplus
-from kubeqos.controllers.workloads.statefulsets import desired, members, revision_name, standing
+from kubeqos.controllers.workloads.statefulsets import (
+    desired,
+    is_member,
+    members,
+    revision_name,
+    sets_of_claim,
+    standing,
+)
 
 
 class StatefulSetController(ReplicaController):
@@ -22,9 +30,19 @@ class StatefulSetController(ReplicaController):
 
     def watch(self) -> None:
         super().watch()
-        self.claims = self.follow(PERSISTENT_VOLUME_CLAIMS, _nobody)
+        self.claims = self.follow(PERSISTENT_VOLUME_CLAIMS, self._claim_changed)
         self.follow(CONTROLLER_REVISIONS, _nobody)
         self.revisions = RevisionKeeper(self.context, self.resource)
+
+    def _belongs(self, owner: JsonObject, pod: JsonObject) -> bool:
+        return is_member(owner, pod)
+
+    def _claim_changed(self, seen: Change) -> Iterable[str]:
+        """Who waits until a claim is gone goes on then."""
+        if seen.new is None:
+            namespace, name = split(seen.key)
+            for owner in sets_of_claim(self.owners.in_namespace(namespace), name):
+                yield f"{namespace}/{owner['metadata']['name']}"
 
     async def reconcile(self, key: str) -> float | None:
         owner = self.owners.get(key)
@@ -65,15 +83,18 @@ class StatefulSetController(ReplicaController):
             await self.context.do(action)
             return
         name = action.body["metadata"]["name"] if isinstance(action, Create) else action.name
-        verb, kind = "create" if isinstance(action, Create) else "delete", "Pod" if action.resource is PODS else "Claim"
-        about = f"{verb} {kind} {name} in StatefulSet {owner['metadata']['name']}"
+        verb, done = "Create" if isinstance(action, Create) else "Delete", "successful"
+        about = f"{verb} Pod {name} in StatefulSet {owner['metadata']['name']}"
+        if action.resource is not PODS:
+            pod, done = f"{owner['metadata']['name']}-{name.rpartition('-')[2]}", "success"
+            about = f"{verb} Claim {name} Pod {pod} in StatefulSet {owner['metadata']['name']}"
         try:
             answer = await self.context.do(action)
         except ApiError as error:
-            await self.context.do(Tell(owner, f"Failed{verb.title()}", f"{about} failed error: {error}", "Warning"))
+            await self.context.do(Tell(owner, f"Failed{verb}", f"{about} failed error: {error}", "Warning"))
             raise
         if answer is not None:
-            await self.context.do(Tell(owner, f"Successful{verb.title()}", f"{about} successful"))
+            await self.context.do(Tell(owner, f"Successful{verb}", f"{about} {done}"))
 
 
 def _nobody(seen: Change) -> Iterable[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeqos.codec import YamlError, decode_yaml, decode_yaml_all
+from kubeqos.codec import YamlError, copied, decode_yaml, decode_yaml_all
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,15 @@ def test_a_few_aliases_may_not_stand_for_millions_of_nodes() -> None:
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 8)]
     with pytest.raises(YamlError, match="excessive aliasing"):
         decode_yaml("\n".join(rows))
+
+
+def test_a_copy_shares_nothing_that_can_change() -> None:
+    shared = {"c": [1]}
+    value = {"a": [{"b": None}, 1.5, "x", True], "first": shared, "second": shared}
+    made = copied(value)
+    assert made == value
+    made["a"][0]["b"] = 1
+    made["first"]["c"].append(2)
+    assert value["a"] == [{"b": None}, 1.5, "x", True]
+    assert value["first"] == made["second"] == {"c": [1]}, "an alias is a thing of its own in the copy"
+    assert copied("x") == "x"

@@ -83,6 +83,8 @@ PUBLISHED: list[tuple[str, str, str, str, bool]] = [
     ),
     ("storagemigration.k8s.io", "v1", "storagemigration_v1", "StorageVersionMigration", True),
     ("", "v1", "meta_v1", "PartialObjectMetadata", True),
+    *(("", "v1", "meta_v1", kind, False) for kind in ("APIGroup", "APIGroupList", "APIResourceList", "APIVersions")),
+    ("apidiscovery.k8s.io", "v2", "apidiscovery_v2", "APIGroupDiscoveryList", False),
 ]  # fmt: skip
 
 # Integers are 32 bits wide but for these.

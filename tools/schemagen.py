@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -87,7 +88,8 @@ class Generator:
             self.docs[key][field] = spoken.get(attribute, spoken.get(field, ""))
 
     def _from_go(self, key: str, package: str, name: str) -> None:
-        module = importlib.import_module(f"lightkube.models.{package.replace('/', '_')}")
+        home = f"lightkube.models.{package.replace('/', '_')}"
+        module = importlib.import_module(home) if importlib.util.find_spec(home) else None
         about, spoken = parse_docstring(getattr(getattr(module, name, None), "__doc__", None) or "")
         self.docs[key] = {**about, **spoken}
         if self.go[key].atomic:
@@ -191,8 +193,6 @@ def field_numbers(generator: Generator) -> str:
     """One type per line: its fields with their protobuf numbers, embedded structs in angle brackets."""
     lines = []
     for key, found in sorted(generator.go.items()):
-        if key.startswith("apiextensions/"):  # its schemas are messages of their own, and nobody sends them so
-            continue
         pairs = sorted(found.numbers.items(), key=lambda item: int(item[1]))
         lines.append(" ".join([key, *(f"{name}={number}" for name, number in pairs)]))
     return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, TypeVar
 
@@ -39,6 +39,28 @@ def encode_json_as_go(value: Any) -> bytes:
         if letter in written:
             written = written.replace(letter, escaped)
     return written
+
+
+def value_at(value: Any, steps: Iterable[str]) -> Any:
+    """What stands below a tree of decoded JSON by these names; None where there is nothing on the way."""
+    for step in steps:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def copied(value: Any) -> Any:
+    """A copy of decoded JSON that shares nothing that can change, in about half the time of `copy.deepcopy`.
+
+    What appears in two places, as YAML's aliases do, is two things in the copy.
+    """
+    if type(value) is dict:
+        return {name: copied(item) if type(item) in _CHANGEABLE else item for name, item in value.items()}
+    if type(value) is list:
+        return [copied(item) if type(item) in _CHANGEABLE else item for item in value]
+    return value
+
+
+_CHANGEABLE = (dict, list)
 
 
 def typed_decoder(kind: type[T]) -> Callable[[bytes], T]:

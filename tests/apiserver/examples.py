@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime
 from typing import Any
 
 from cryptography import x509
@@ -25,6 +26,10 @@ HOOK = {
     "admissionReviewVersions": ["v1"],
 }
 MATCHED = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["nodes"]}]}
+MUTATION = {
+    "patchType": "JSONPatch",
+    "jsonPatch": {"expression": '[JSONPatch{op: "remove", path: "/metadata/labels"}]'},
+}
 RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "clusterScope": True}
 
 
@@ -34,6 +39,22 @@ def signing_request() -> str:
     key = ec.generate_private_key(ec.SECP256R1())
     made = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
     return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+def trust_anchor() -> str:
+    """The certificate of an authority."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "authority")])
+    key, begin = ec.generate_private_key(ec.SECP256R1()), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, begin, begin + datetime.timedelta(days=3650))
+    constrained = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    return constrained.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def stub_request() -> str:
+    """What a kubelet sends for a pod that wants a certificate: a request without any name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
+    return base64.b64encode(made.public_bytes(serialization.Encoding.DER)).decode()
 
 
 NAMES = {"IPAddress": "192.0.2.1", "CustomResourceDefinition": "things.example.com"}
@@ -49,7 +70,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "ReplicationController": {"spec": {**WORKLOAD, "selector": LABELS}},
     "ResourceQuota": {"spec": {"hard": {"pods": "100"}}},
     "Service": {"spec": {"ports": [{"port": 80}]}},
-    "MutatingAdmissionPolicy": {"spec": {"matchConstraints": MATCHED, "reinvocationPolicy": "Never"}},
+    "MutatingAdmissionPolicy": {
+        "spec": {"matchConstraints": MATCHED, "reinvocationPolicy": "Never", "mutations": [MUTATION]}
+    },
     "MutatingAdmissionPolicyBinding": {"spec": {"policyName": "x"}},
     "MutatingWebhookConfiguration": {"webhooks": [HOOK]},
     "ValidatingAdmissionPolicy": {"spec": {"matchConstraints": MATCHED, "validations": [{"expression": "true"}]}},
@@ -81,12 +104,11 @@ BODIES: dict[str, dict[str, Any]] = {
         "spec": {"request": signing_request(), "signerName": "kubernetes.io/kube-apiserver-client",
                  "usages": ["client auth"]}
     },
-    "ClusterTrustBundle": {"spec": {"trustBundle": "x"}},
+    "ClusterTrustBundle": {"spec": {"trustBundle": trust_anchor()}},
     "PodCertificateRequest": {
         "spec": {
             "signerName": "x.example/y", "podName": "x", "podUID": "1", "serviceAccountName": "default",
-            "serviceAccountUID": "2", "nodeName": "n", "nodeUID": "3", "pkixPublicKey": "eA==",
-            "proofOfPossession": "eA==", "stubPKCS10Request": "eA==",
+            "serviceAccountUID": "2", "nodeName": "n", "nodeUID": "3", "stubPKCS10Request": stub_request(),
         }
     },
     "EndpointSlice": {"addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": [{"port": 80}]},

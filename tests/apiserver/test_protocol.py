@@ -285,7 +285,7 @@ def test_a_binding_keeps_its_role(live: LiveServer) -> None:
     assert live.call("POST", base, {"metadata": {"name": "bound"}, "roleRef": role}).code == 201
     answer = live.call("PUT", f"{base}/bound", {"metadata": {"name": "bound"}, "roleRef": {**role, "name": "b"}})
     shown = '{"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"b"}'
-    assert answer.body["message"].endswith(f"roleRef: Invalid value: {shown}: cannot change roleRef")
+    assert answer.body["message"].endswith(f"roleRef: Invalid value: {shown}: field is immutable")
     live.call("DELETE", f"{base}/bound")
 
 

@@ -6,13 +6,9 @@ import pytest
 
 from kubeqos.cri.proto import cri_pb2 as cri
 from tests.conformance.recorded import cases
-from tests.conformance.wire import Case, built, knows_every_field, parsed, same_value
+from tests.conformance.wire import Case, built, identify, knows_every_field, parsed, same_value
 
 CASES = cases("cri_wire")
-
-
-def identify(case: Case) -> str:
-    return f"{case['message'].rpartition('.')[2]}-{len(case['hex']) // 2}"
 
 
 @pytest.mark.parametrize("case", CASES, ids=identify)

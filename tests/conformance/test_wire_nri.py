@@ -10,26 +10,25 @@ from kubeqos.nri.framing import Frames, Message, Messages, MessageType, frames
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.nri.proto import ttrpc_pb2 as ttrpc
 from tests.conformance.recorded import cases
-from tests.conformance.wire import Case, built, knows_every_field, parsed, same_value
+from tests.conformance.wire import (
+    Case,
+    built,
+    check_both_directions,
+    identify,
+    knows_every_field,
+    parsed,
+    same_value,
+)
 
 RECORDED = cases("nri_wire")
 MESSAGES = [case for case in RECORDED if "message" in case]
 FRAMES = [case for case in RECORDED if case.get("kind") == "transcript" and "hex" in case]
 
 
-def identify(case: Case) -> str:
-    return f"{case['message'].rpartition('.')[2]}-{len(case['hex']) // 2}"
-
-
 @pytest.mark.parametrize("case", MESSAGES, ids=identify)
 def test_bytes_are_equal_in_both_directions(case: Case) -> None:
     assert nri.DESCRIPTOR.package == "nri.pkg.api.v1alpha1"
-    read, made = parsed(case), built(case)
-    assert knows_every_field(read)
-    assert same_value(read, made)
-    if not case.get("multi_key"):
-        assert read.SerializeToString(deterministic=True).hex() == case["hex"]
-        assert made.SerializeToString(deterministic=True).hex() == case["hex"]
+    check_both_directions(case)
 
 
 class TestTheRecordedConnection:

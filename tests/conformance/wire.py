@@ -68,6 +68,21 @@ def parsed(case: Case, field: str = "hex") -> Message:
     return message_class(case["message"]).FromString(bytes.fromhex(case[field]))
 
 
+def identify(case: Case) -> str:
+    """The name of a case: its message, without the package, and how many bytes it has."""
+    return f"{case['message'].rpartition('.')[2]}-{len(case['hex']) // 2}"
+
+
+def check_both_directions(case: Case) -> None:
+    """The recorded bytes mean the recorded message, and the message gives the bytes."""
+    read, made = parsed(case), built(case)
+    assert knows_every_field(read)
+    assert same_value(read, made)
+    if not case.get("multi_key"):
+        assert read.SerializeToString(deterministic=True).hex() == case["hex"]
+        assert made.SerializeToString(deterministic=True).hex() == case["hex"]
+
+
 def knows_every_field(message: Message) -> bool:
     """Nothing is outside our schema: a wrong number or type would hide in the unknown fields."""
     known = type(message)()

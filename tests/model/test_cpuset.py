@@ -34,6 +34,7 @@ def test_behaves_like_a_set_of_ints(a: set[int], b: set[int]) -> None:
         assert set(op(left, right)) == op(a, b)
     for compare in (operator.le, operator.lt, operator.ge, operator.gt, operator.eq):
         assert compare(left, right) == compare(a, b)
+    assert set(CpuSet.union((left, right, left))) == a | b
     assert left.isdisjoint(right) == a.isdisjoint(b)
     assert list(left.lowest(3)) == sorted(a)[:3]
     assert bool(left) == bool(a) and len(left) == len(a)

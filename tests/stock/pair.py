@@ -18,6 +18,8 @@ from tests.apiserver.live import LiveServer, live_server
 from tests.stock.kube_apiserver import TOKEN, kube_apiserver
 
 Reply = tuple[int, Any]
+Raw = tuple[int, str, bytes]
+"""An answer as it came: its code, its media type and its bytes."""
 
 _OWN = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uid>"),
@@ -45,6 +47,12 @@ class Stock:
         response = self.connection.getresponse()
         return response.status, json.loads(response.read())
 
+    def raw(self, method: str, path: str, accept: str, body: Any = None) -> Raw:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json", "Accept": accept}
+        self.connection.request(method, path, None if body is None else json.dumps(body), headers)
+        response = self.connection.getresponse()
+        return response.status, response.headers.get("content-type", ""), response.read()
+
 
 class Ours:
     """Our server, asked in the same words."""
@@ -55,6 +63,10 @@ class Ours:
     def call(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Reply:
         answer = self.live.call(method, path, body, {"Content-Type": content_type})
         return answer.code, answer.body
+
+    def raw(self, method: str, path: str, accept: str, body: Any = None) -> Raw:
+        answer = self.live.call(method, path, body, {"Content-Type": "application/json", "Accept": accept})
+        return answer.code, answer.content_type or "", answer.raw
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from kubeqos.apiserver.nodes.components import component_statuses
 from kubeqos.apiserver.nodes.resourcemetrics import resource_metrics
 from kubeqos.apiserver.observe import TEXT, Audit, Health, Metrics, request_kind, version_info
 from kubeqos.apiserver.present.discovery import discovery_response
-from kubeqos.apiserver.present.negotiation import PROTOBUF, binary
+from kubeqos.apiserver.present.negotiation import PROTOBUF, binary, not_available, takes
 from kubeqos.apiserver.present.openapi import openapi_response
 from kubeqos.apiserver.present.openapi_v2 import openapi_v2_response
 from kubeqos.apiserver.present.options import check_timeout
@@ -37,7 +37,7 @@ from kubeqos.model.kinds import DECISIONS, METRICS
 from kubeqos.store import Full, StoreError
 from kubeqos.web.asgi import Receive, Scope, Send, read_body, respond, too_large
 from kubeqos.web.identity import Identity
-from kubeqos.web.messages import Response, parse_query
+from kubeqos.web.messages import JSON, Response, parse_query
 from kubeqos.web.status import ApiError, bad_request, method_not_allowed, no_such_resource
 
 MAX_BODY = 3 << 20  # Kubernetes' limit
@@ -94,7 +94,7 @@ class Application:
         brief = True
         try:
             route, response = await self._answer(request, scope.get(PEER), headers, receive)
-            if request.accept.startswith(PROTOBUF):
+            if PROTOBUF in request.accept:
                 response = binary(response, request.accept)
             if response.stream is not None or response.streams is not None:
                 brief = False  # it lasts as long as the client likes: counted as long-running
@@ -190,9 +190,9 @@ class Application:
         catalog = self.handlers.core.catalog
         found = (
             discovery_response(request, self.address, catalog)
-            or openapi_response(path, catalog)
+            or openapi_response(request, catalog)
             or openapi_v2_response(request, catalog)
-            or await self._page(path, catalog)
+            or await self._page(request, catalog)
         )
         if found is None:
             if path.startswith("/api/") or (path.startswith("/apis/") and path.split("/")[2] in catalog.groups):
@@ -202,9 +202,11 @@ class Application:
             raise method_not_allowed()
         return found
 
-    async def _page(self, path: str, catalog: Catalog) -> Response | None:
-        match path.rstrip("/"):
+    async def _page(self, request: Request, catalog: Catalog) -> Response | None:
+        match request.path.rstrip("/"):
             case "/version":
+                if not takes(request.accept, JSON):
+                    raise not_available(JSON)
                 return Response(200, version_info())
             case "/metrics":
                 body = await asyncio.get_running_loop().run_in_executor(None, self.metrics.exposition)

@@ -46,6 +46,14 @@ class _IdSet:
         return cls(mask)
 
     @classmethod
+    def union(cls, sets: Iterable[Self]) -> Self:
+        """All of them together."""
+        mask = 0
+        for each in sets:
+            mask |= each.mask
+        return cls(mask)
+
+    @classmethod
     def parse(cls, text: str) -> Self:
         """Read the kernel's list format as strictly as Kubernetes does: no blanks, no empty items."""
         mask = 0

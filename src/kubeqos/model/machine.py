@@ -160,20 +160,9 @@ class Machine:
         """The NUMA node with this id."""
         return self._nodes_by_id[numa_id]
 
-    def device(self, name: str) -> Device | None:
-        """The device with this name, if there is one."""
-        return next((device for device in self.devices if device.name == name), None)
-
-    def siblings(self, cpu_id: int) -> CpuSet:
-        """All threads of the core that this CPU belongs to, itself included."""
-        return self.cores[self.cpu(cpu_id).core]
-
     def cpus_in(self, nodes: NumaSet) -> CpuSet:
         """All CPUs of these NUMA nodes."""
-        mask = 0
-        for numa_id in nodes:
-            mask |= self.numa_cpus[numa_id].mask
-        return CpuSet(mask)
+        return CpuSet.union(self.numa_cpus[numa_id] for numa_id in nodes)
 
     def numa_of(self, cpus: CpuSet) -> NumaSet:
         """The NUMA nodes that these CPUs sit on."""

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from kubeqos.rules.fielderror import FieldError, invalid, not_supported, required
+from kubeqos.model.timestamps import seconds_of
+from kubeqos.rules.fielderror import ErrorType, FieldError, duplicate, invalid, not_supported, required, too_long
 
 Raw = dict[str, Any]
 _ALWAYS = ("apiVersion", "kind", "metadata")
@@ -65,6 +66,10 @@ def apply_defaults(value: Any, schema: Raw) -> None:
     if not isinstance(value, dict):
         return
     known = schema.get("properties") or {}
+    for name in [name for name, item in value.items() if item is None]:
+        inner = known.get(name, schema.get("additionalProperties"))
+        if isinstance(inner, dict) and not inner.get("nullable"):
+            del value[name]  # a null where none may be is as good as nothing
     for name, inner in known.items():
         missing = name not in value or (value[name] is None and not inner.get("nullable"))
         if missing and "default" in inner:
@@ -114,20 +119,27 @@ def _type_problem(value: Any, schema: Raw, path: str) -> FieldError | None:
     if fits:
         return None
     given = _NAMES[type(value)]
-    return invalid(path, given, f'{path} in body must be of type {kind}: "{given}"')
+    return _mistyped(path, given, str(kind), given)
+
+
+def _mistyped(path: str, value: Any, kind: str, given: str) -> FieldError:
+    return FieldError(ErrorType.TYPE_INVALID, path, value, f'{path} in body must be of type {kind}: "{given}"')
 
 
 def _text_problems(value: str, schema: Raw, path: str) -> Iterator[FieldError]:
     if (most := schema.get("maxLength")) is not None and len(value) > most:
-        yield invalid(path, value, f"{path} in body should be at most {most} chars long")
+        yield too_long(path, most)
     if (least := schema.get("minLength")) is not None and len(value) < least:
         yield invalid(path, value, f"{path} in body should be at least {least} chars long")
-    if (pattern := schema.get("pattern")) is not None and not _compiled(pattern).search(value):
+    if (pattern := schema.get("pattern")) is not None and not pattern_of(pattern).search(value):
         yield invalid(path, value, f"{path} in body should match '{pattern}'")
+
+    if schema.get("format") == "date-time" and seconds_of(value) is None:
+        yield _mistyped(path, value, "date-time", value)
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def pattern_of(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
@@ -151,11 +163,20 @@ def _list_problems(value: list[Any], schema: Raw, path: str) -> Iterator[FieldEr
     inner = schema.get("items") or {}
     for index, item in enumerate(value):
         yield from _problems(item, inner, f"{path}[{index}]")
-    if schema.get("x-kubernetes-list-type") == "map":
-        keys = schema.get("x-kubernetes-list-map-keys") or ()
-        named = [tuple(item.get(key) for key in keys) for item in value if isinstance(item, dict)]
-        if len(set(map(repr, named))) < len(named):
-            yield invalid(path, len(value), "items of the list have the same keys")
+    yield from _repeated(value, schema, path)
+
+
+def _repeated(value: list[Any], schema: Raw, path: str) -> Iterator[FieldError]:
+    """Items of a set, and keys of a map that is written as a list, are there once."""
+    kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or ()
+    if kind not in ("map", "set"):
+        return
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        told = {key: item[key] for key in keys if key in item} if kind == "map" and isinstance(item, dict) else item
+        if repr(told) in seen:
+            yield duplicate(f"{path}[{index}]", told)
+        seen.add(repr(told))
 
 
 def _object_problems(value: Raw, schema: Raw, path: str) -> Iterator[FieldError]:

@@ -23,6 +23,7 @@ class ErrorType(enum.Enum):
 
     REQUIRED = ("FieldValueRequired", "Required value")
     INVALID = ("FieldValueInvalid", "Invalid value")
+    TYPE_INVALID = ("FieldValueTypeInvalid", "Invalid value")
     NOT_SUPPORTED = ("FieldValueNotSupported", "Unsupported value")
     NOT_FOUND = ("FieldValueNotFound", "Not found")
     DUPLICATE = ("FieldValueDuplicate", "Duplicate value")

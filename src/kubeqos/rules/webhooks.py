@@ -118,10 +118,14 @@ class Webhook:
     def identity(self) -> tuple[str, str]:
         return self.configuration, self.name
 
+    def ruled(self, target: Target) -> str | None:
+        """The same by its rules alone, which do not look at the object or at labels."""
+        found = (rule.version(target, equivalent=self.equivalent) for rule in self.rules)
+        return next((one for one in found if one is not None), None)
+
     def version(self, target: Target, new: Raw | None, old: Raw | None) -> str | None:
         """The version as which this webhook sees a write; None when it does not see it."""
-        found = (rule.version(target, equivalent=self.equivalent) for rule in self.rules)
-        version = next((one for one in found if one is not None), None)
+        version = self.ruled(target)
         if version is None:
             return None
         if target.labels_of_namespace is not None and not self.namespaces.matches(target.labels_of_namespace):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import websockets
@@ -151,39 +152,85 @@ def test_questions_to_a_node_go_through_its_proxy(server: LiveServer) -> None:
 
 
 class Kubelet(BaseHTTPRequestHandler):
+    asked: ClassVar[list[str]]
+    """How it was asked for streams."""
+
     def do_GET(self) -> None:
-        self.send_response(200)
+        upgrade = self.headers.get("Upgrade")
+        if upgrade:
+            self.asked.append(f"{self.command} {upgrade} {self.path.partition('?')[0]}")
+        self.send_response(403 if upgrade else 200)
         self.end_headers()
         self.wfile.write(b"fine here")
 
+    do_POST = do_GET
+
     def log_message(self, *_: object) -> None:
         pass
+
+
+@contextmanager
+def kubelet(signers: Pki) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """A kubelet: how it was asked for streams, and the status of its node."""
+    asked: list[str] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Asked", (Kubelet,), {"asked": asked}))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*signers.server_files(["127.0.0.1"]))
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    try:
+        addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
+        port = {"kubeletEndpoint": {"Port": server.server_address[1]}}
+        yield asked, {"addresses": addresses, "daemonEndpoints": port}
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_kubelets_of_another_authority_are_believed_if_it_is_named(tmp_path: Path, known: bool) -> None:
     """`--kubelet-certificate-authority`: without it only the cluster's own authority is, and nobody else is asked."""
     signers = Pki(tmp_path / "others")
-    kubelet = ThreadingHTTPServer(("127.0.0.1", 0), Kubelet)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*signers.server_files(["127.0.0.1"]))
-    kubelet.socket = context.wrap_socket(kubelet.socket, server_side=True)
-    serving = threading.Thread(target=kubelet.serve_forever)
-    serving.start()
-    try:
-        with live_server(tmp_path / "api", kubelet_authority=signers.ca_file if known else None) as live:
-            status = {
-                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-                "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.server_address[1]}},
-            }
-            node = {"metadata": {"name": "theirs"}, "status": status}
-            assert live.call("POST", "/api/v1/nodes", node).code == 201
-            answer = live.call("GET", "/api/v1/nodes/theirs/proxy/healthz")
-            assert (answer.code == 200, "fine here" in answer.raw.decode()) == (known, known), answer.raw
-    finally:
-        kubelet.shutdown()
-        serving.join()
-        kubelet.server_close()
+    authority = signers.ca_file if known else None
+    with kubelet(signers) as (_, status), live_server(tmp_path / "api", kubelet_authority=authority) as live:
+        node = {"metadata": {"name": "theirs"}, "status": status}
+        assert live.call("POST", "/api/v1/nodes", node).code == 201
+        answer = live.call("GET", "/api/v1/nodes/theirs/proxy/healthz")
+        assert (answer.code == 200, "fine here" in answer.raw.decode()) == (known, known), answer.raw
+
+
+async def test_a_node_is_asked_for_streams_by_websocket_if_it_says_so_and_else_by_spdy(tmp_path: Path) -> None:
+    """Kubelets before 1.37 know no other way than SPDY, and refuse every other."""
+    signers = Pki(tmp_path / "others")
+    with kubelet(signers) as (asked, status), live_server(tmp_path / "api", kubelet_authority=signers.ca_file) as live:
+        node = {"metadata": {"name": "n"}, "status": status}
+        assert live.call("POST", "/api/v1/nodes", node).code == 201
+        spec = {"nodeName": "n", "containers": [{"name": "main", "image": "x"}]}
+        assert live.call("POST", PODS, {"metadata": {"name": "bound"}, "spec": spec}).code == 201
+        for features, by in ((None, "POST SPDY/3.1"), (["Other"], "POST SPDY/3.1"), ([FEATURE], "GET websocket")):
+            declared = {"status": {"declaredFeatures": features}}
+            assert live.call("PATCH", "/api/v1/nodes/n/status", declared, MERGE).code == 200
+            for stream in ("exec", "attach"):
+                asked.clear()
+                first = await heard(live, f"{PODS}/bound/{stream}?command=x&stdout=true")
+                assert asked == [f"{by} /{stream}/default/bound/main"]
+                assert first.startswith(b"\x03") and b"error dialing the node agent at 127.0.0.1" in first
+
+
+FEATURE = "ExtendWebSocketsToKubelet"
+MERGE = {"Content-Type": "application/merge-patch+json"}
+
+
+async def heard(server: LiveServer, path: str) -> bytes:
+    """The first that comes back."""
+    headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
+    uri, names = f"wss://{server.host}:{server.port}{path}", [websockets.Subprotocol("v5.channel.k8s.io")]
+    async with connect(uri, ssl=server.tls, subprotocols=names, additional_headers=headers, proxy=None) as socket:
+        found = await socket.recv()
+        assert isinstance(found, bytes)
+        return found
 
 
 def test_who_may_read_nodes_may_not_ask_them(server: LiveServer) -> None:

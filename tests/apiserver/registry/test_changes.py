@@ -101,6 +101,19 @@ def test_annotations_of_a_deployment_are_a_new_generation(live: LiveServer) -> N
     assert answer.body["metadata"]["generation"] == 2
 
 
+def test_labels_of_a_slice_are_a_new_generation(live: LiveServer) -> None:
+    """Who keeps slices looks again by that, as it would not otherwise when somebody takes its label away."""
+    root = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    live.call("POST", root, {"metadata": {"name": "s"}, "addressType": "IPv4", "endpoints": [], "ports": []})
+
+    def generation(**metadata: dict[str, str]) -> int:
+        answer = live.call("PATCH", f"{root}/s", {"metadata": metadata}, MERGE)
+        return int(answer.body["metadata"]["generation"])
+
+    assert generation(annotations={"x": "y"}) == 1
+    assert generation(labels={"x": "y"}) == 2
+
+
 def test_an_apply_finds_conflicts_before_it_looks_at_the_name(live: LiveServer, pod: str) -> None:
     said = '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"}, "spec": {"restartPolicy": "%s"}}'
     conflict = live.call("PATCH", f"{pod}?fieldManager=m", said % "Never", APPLY)

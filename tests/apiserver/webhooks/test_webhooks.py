@@ -156,7 +156,24 @@ def test_a_dry_run_asks_only_those_without_side_effects(server: LiveServer, webh
     with webhook.configured(server.call, "Validating", webhook.entry("/effects", ["configmaps"])):
         assert create(server, "dry", "?dryRun=All").code == 201
         assert webhook.asked[-1][1]["dryRun"] is True
+    with webhook.configured(
+        server.call, "Validating", webhook.entry("/effects", ["configmaps"], sideEffects="NoneOnDryRun")
+    ):
+        assert create(server, "dry", "?dryRun=All").code == 201
+        assert len(webhook.asked) == 2
     assert server.call("GET", f"{MAPS}/dry").code == 404
+    for effects in ("Some", "Unknown"):
+        body = {"metadata": {"name": "some"}, "webhooks": [webhook.entry("/effects", ["pods"], sideEffects=effects)]}
+        refused = server.call("POST", f"{CONFIGURATIONS}/validatingwebhookconfigurations", body)
+        assert refused.code == 422 and "webhooks[0].sideEffects: Unsupported value" in refused.body["message"]
+
+
+def test_who_does_not_want_to_see_it_again_does_not(server: LiveServer, webhook: Webhook) -> None:
+    webhook.answers |= {"/first": label("first", "1"), "/second": label("second", "2")}
+    entries = [webhook.entry(f"/{name}", ["configmaps"], reinvocationPolicy="Never") for name in ("first", "second")]
+    with webhook.configured(server.call, "Mutating", *entries):
+        assert create(server, "once", "?dryRun=All").body["metadata"]["labels"] == {"first": "1", "second": "2"}
+    assert [path for path, _ in webhook.asked] == ["/first", "/second"]
 
 
 def test_who_wants_to_see_it_again_does(server: LiveServer, webhook: Webhook) -> None:

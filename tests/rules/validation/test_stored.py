@@ -52,7 +52,7 @@ def test_every_kind_of_the_tables_is_served() -> None:
     ("spec", "wanted"),
     [
         ({}, []),
-        ({"maxReplicas": 0}, ["spec.maxReplicas: Required value: must be set and greater than 0",
+        ({"maxReplicas": 0}, ["spec.maxReplicas: Required value",
                               "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`"]),
         ({"minReplicas": 4}, ["spec.maxReplicas: Invalid value: 3: must be greater than or equal to `minReplicas`"]),
         ({"minReplicas": 0}, ["spec.metrics: Forbidden: must specify at least one Object or External metric to support "
@@ -143,7 +143,7 @@ PATH = "spec.rules[0].http.paths[0]"
           "format: https://host[/path]",
           "webhooks[0].timeoutSeconds: Invalid value: 31: the timeout value must be between 1 and 30 seconds"]),
         ("PriorityLevelConfiguration", {"spec": {"type": "Limited"}},
-         ["spec.limited: Required value: must not be empty when type is Limited"]),
+         ["spec.limited: Required value"]),
     ],
 )  # fmt: skip
 def test_what_people_get_wrong(kind: str, body: Raw, wanted: list[str]) -> None:

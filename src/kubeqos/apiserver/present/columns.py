@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.apiserver.present.podrow import pod_row, readiness_gates
-from kubeqos.codec import JsonObject
+from kubeqos.codec import JsonObject, value_at
 from kubeqos.model.timestamps import age_since
 
 Cell = Callable[[JsonObject, float], Any]
@@ -42,9 +42,7 @@ def path(*steps: str, default: Any = "") -> Cell:
     """A cell that walks into the object; missing on the way gives the default."""
 
     def cell(obj: JsonObject, _now: float) -> Any:
-        found: Any = obj
-        for step in steps:
-            found = found.get(step) if isinstance(found, dict) else None
+        found = value_at(obj, steps)
         return default if found is None else found
 
     return cell
@@ -248,12 +246,14 @@ def _service_external(service: JsonObject, _now: float) -> str:
     return ",".join(ips) or "<none>"
 
 
-ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+_SHORT_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 
 
-def _claim_modes(claim: JsonObject, _now: float) -> str:
-    modes = (claim.get("status") or {}).get("accessModes") or ()
-    return ",".join(ACCESS_MODES.get(mode, mode) for mode in modes)
+def access_modes(part: str) -> Cell:
+    """The modes in the spec of a volume, or in the status of a claim, by their short names."""
+    return lambda obj, _now: ",".join(
+        _SHORT_MODES.get(mode, mode) for mode in (obj.get(part) or {}).get("accessModes") or ()
+    )
 
 
 def _claim_phase(claim: JsonObject, _now: float) -> str:
@@ -402,7 +402,7 @@ PERSISTENT_VOLUME_CLAIM = (
     Column("Status", _claim_phase),
     Column("Volume", path("spec", "volumeName")),
     Column("Capacity", path("status", "capacity", "storage")),
-    Column("Access Modes", _claim_modes),
+    Column("Access Modes", access_modes("status")),
     Column("StorageClass", path("spec", "storageClassName")),
     Column("VolumeAttributesClass", lambda o, now: path("spec", "volumeAttributesClassName")(o, now) or "<unset>"),
     AGE,

@@ -8,23 +8,36 @@ from __future__ import annotations
 import base64
 import hashlib
 
+from kubeqos.apiserver.present.negotiation import PROTOBUF, SERVED, YAML, not_accepted, not_available, takes
+from kubeqos.apiserver.protobuf import encode_body
 from kubeqos.apiserver.registry.definitions import Catalog
 from kubeqos.apiserver.registry.kinds import Kind, Subresource
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.web.messages import JSON, Response
 
-_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+_AGGREGATED = "{};g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+_GROUP_VERSION = 3
+"""How many parts the path of a version of a group has."""
+_FORMS = ((JSON, "v2"), (JSON, "v2beta1"), (PROTOBUF, "v2"))
 
 
 def discovery_response(request: Request, address: str, catalog: Catalog) -> Response | None:
     """The answer to a discovery path; None for any other path."""
     parts = [part for part in request.path.split("/") if part]
+    found = _discovered(parts, request.accept, address, catalog)
+    if found is not None and not any(takes(request.accept, media) for media in (JSON, YAML, PROTOBUF)):
+        # The list of groups and each of them are other parts of Kubernetes than the rest, with other words.
+        raise not_accepted() if parts[0] == "apis" and len(parts) < _GROUP_VERSION else not_available(SERVED)
+    return found
+
+
+def _discovered(parts: list[str], accept: str, address: str, catalog: Catalog) -> Response | None:
     match parts:
         case ["api"] | ["apis"]:
-            version = _aggregated_version(request.accept)
-            if version:
-                return _remembered_aggregate(parts[0], version, catalog)
+            form = _aggregated_form(accept)
+            if form:
+                return _remembered_aggregate(parts[0], *form, catalog)
             return _json(api_versions(address) if parts == ["api"] else group_list(catalog))
         case ["api", "v1"]:
             return _json(resource_list("", "v1", catalog))
@@ -39,38 +52,38 @@ def _json(body: JsonObject) -> Response:
     return Response(200, encode_json(body))
 
 
-def _aggregated_version(accept: str) -> str | None:
+def _aggregated_form(accept: str) -> tuple[str, str] | None:
+    """In which media type and version a client wants all groups at once, if it wants that first."""
     for clause in accept.split(","):
         wanted = set(clause.replace(" ", "").split(";"))
-        for version in ("v2", "v2beta1"):
-            if {JSON, "g=apidiscovery.k8s.io", f"v={version}", "as=APIGroupDiscoveryList"} <= wanted:
-                return version
-        if wanted == {JSON}:
+        for media, version in _FORMS:
+            if {media, "g=apidiscovery.k8s.io", f"v={version}", "as=APIGroupDiscoveryList"} <= wanted:
+                return media, version
+        if wanted in ({JSON}, {PROTOBUF}):
             return None
     return None
 
 
-def _remembered_aggregate(root: str, version: str, catalog: Catalog) -> Response:
-    key = ("discovery", root, version)
+def _remembered_aggregate(root: str, media: str, version: str, catalog: Catalog) -> Response:
+    key = ("discovery", root, media, version)
     if key not in catalog.documents:
-        catalog.documents[key] = _aggregated(root, version, catalog)
+        catalog.documents[key] = _aggregated(root, media, version, catalog)
     found: Response = catalog.documents[key]
     return found
 
 
-def _aggregated(root: str, version: str, catalog: Catalog) -> Response:
+def _aggregated(root: str, media: str, version: str, catalog: Catalog) -> Response:
     groups = [""] if root == "api" else [group for group in catalog.groups if group]
-    body = encode_json(
-        {
-            "kind": "APIGroupDiscoveryList",
-            "apiVersion": f"apidiscovery.k8s.io/{version}",
-            "metadata": {},
-            "items": [_group_discovery(group, catalog) for group in groups],
-        }
-    )
+    found: JsonObject = {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "metadata": {},
+        "items": [_group_discovery(group, catalog) for group in groups],
+    }
+    body = encode_body(found) if media == PROTOBUF else encode_json(found)
     etag = hashlib.sha512(body).hexdigest().upper()
     headers = [(b"etag", f'"{etag}"'.encode()), (b"vary", b"Accept"), (b"cache-control", b"public")]
-    return Response(200, body, _AGGREGATED.format(version), headers)
+    return Response(200, body, _AGGREGATED.format(media, version), headers)
 
 
 def _group_discovery(group: str, catalog: Catalog) -> JsonObject:

@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from kubeqos.apiserver.present.columns import (
-    ACCESS_MODES,
     AGE,
     NAME,
     SELECTOR,
     WORKLOAD,
     Cell,
     Column,
+    access_modes,
     pairs,
     path,
     selector_text,
@@ -48,11 +48,6 @@ def _joined(found: Iterable[str], most: int = 0) -> str:
 def _volume_claim(volume: JsonObject, _now: float) -> str:
     reference = (volume.get("spec") or {}).get("claimRef") or {}
     return f"{reference.get('namespace', '')}/{reference.get('name', '')}" if reference else ""
-
-
-def _volume_modes(volume: JsonObject, _now: float) -> str:
-    modes = (volume.get("spec") or {}).get("accessModes") or ()
-    return ",".join(ACCESS_MODES.get(mode, mode) for mode in modes)
 
 
 def _phase(obj: JsonObject, _now: float) -> str:
@@ -295,7 +290,7 @@ def _migrated(obj: JsonObject, _now: float) -> str:
 PERSISTENT_VOLUME = (
     NAME,
     Column("Capacity", path("spec", "capacity", "storage")),
-    Column("Access Modes", _volume_modes),
+    Column("Access Modes", access_modes("spec")),
     Column("Reclaim Policy", path("spec", "persistentVolumeReclaimPolicy")),
     Column("Status", _phase),
     Column("Claim", _volume_claim),

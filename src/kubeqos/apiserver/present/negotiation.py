@@ -18,7 +18,7 @@ from kubeqos.web.status import ApiError
 
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-_SERVED = f"{JSON}, {YAML}, {PROTOBUF}"
+SERVED = f"{JSON}, {YAML}, {PROTOBUF}"
 _STREAMS = f", {JSON};stream=watch, {PROTOBUF};stream=watch"
 _TRANSFORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
 
@@ -48,7 +48,7 @@ def form_of(request: Request, kind: ApiResource | None = None, *, collection: bo
     if isinstance(form, ApiError):
         raise form
     if form.media == PROTOBUF and (kind is None or not _has_protobuf(kind, form)):
-        raise ApiError(406, "NotAcceptable", f"only the following media types are accepted: {JSON}, {YAML}")
+        raise not_accepted()
     return form
 
 
@@ -60,9 +60,16 @@ def binary(response: Response, accept: str) -> Response:
         return response
     obj = decode_json(response.body)
     group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+    if form.transform and obj.get("kind") == "Status":
+        return response  # as in Kubernetes: a refusal is neither a table nor metadata alone, so it is in JSON
     if group != "meta.k8s.io" and not has_protobuf_form(group, version, str(obj.get("kind", ""))):
         return response
     return replace(response, body=encode_body(obj), content_type=PROTOBUF)
+
+
+def takes(accept: str, media: str) -> bool:
+    """Whether a client takes this media type, be it as one of all."""
+    return not accept or any(found in (media, "application/*", "*/*") for found, _ in _clauses(accept))
 
 
 def _has_protobuf(kind: ApiResource, form: Form) -> bool:
@@ -96,9 +103,18 @@ def negotiate(accept: str, *, collection: bool = False) -> Form | ApiError:
     if binary is not None:
         return binary
     if understood:
-        return ApiError(406, "NotAcceptable", f"only the following media types are accepted: {_SERVED}")
-    available = _SERVED + (_STREAMS if collection else "")
-    message = f"406: Not Acceptable\n\nAvailable representations: {available}"
+        return not_accepted()
+    return not_available(SERVED + (_STREAMS if collection else ""))
+
+
+def not_accepted() -> ApiError:
+    """The 406 of who wants a form in which this cannot be had."""
+    return ApiError(406, "NotAcceptable", f"only the following media types are accepted: {SERVED}")
+
+
+def not_available(representations: str) -> ApiError:
+    """The 406 of who wants a form of which nothing is understood here."""
+    message = f"406: Not Acceptable\n\nAvailable representations: {representations}"
     return ApiError(406, "NotAcceptable", message, details={})
 
 

@@ -11,8 +11,10 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from kubeqos.apiserver.present.negotiation import takes
 from kubeqos.apiserver.registry.definitions import Catalog
 from kubeqos.apiserver.registry.kinds import GROUPS, KINDS, Kind
+from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model import schema
 from kubeqos.model.schema import Field, Shape, TypeSchema
@@ -70,8 +72,9 @@ _DELETE_PARAMETERS = (
 )
 
 
-def openapi_response(path: str, catalog: Catalog) -> Response | None:
+def openapi_response(request: Request, catalog: Catalog) -> Response | None:
     """The answer to an /openapi/v3 path; None for any other path."""
+    path = request.path
     if path in ("/openapi/v3", "/openapi/v3/"):
         return Response(200, _root(catalog), JSON)
     known = {
@@ -80,6 +83,8 @@ def openapi_response(path: str, catalog: Catalog) -> Response | None:
     found = known.get(path.removeprefix("/openapi/v3/"))
     if not path.startswith("/openapi/v3/") or found is None:
         return None
+    if not takes(request.accept, JSON):
+        return Response(406, content_type="")
     body = document(*found, catalog)
     headers = [(b"etag", f'"{_digest(body)}"'.encode()), (b"cache-control", b"public, immutable, max-age=31536000")]
     return Response(200, body, JSON, headers)

@@ -14,6 +14,8 @@ from kubeqos.apiserver.protobuf.writing import tagged, text, varint
 from kubeqos.codec import JsonObject, encode_json
 
 MEDIA = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+BINARY = MEDIA.replace("@", ".")
+"""As what it is sent: media types have no at sign."""
 _METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "options": 6, "head": 7, "patch": 8}
 
 

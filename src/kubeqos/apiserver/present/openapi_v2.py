@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kubeqos.apiserver.present.negotiation import form_of
+from kubeqos.apiserver.present.negotiation import takes
 from kubeqos.apiserver.present.openapi import document
-from kubeqos.apiserver.present.openapi_binary import MEDIA, encode_document
+from kubeqos.apiserver.present.openapi_binary import BINARY, MEDIA, encode_document
 from kubeqos.apiserver.registry.definitions import Catalog
 from kubeqos.apiserver.requests import Request
 from kubeqos.codec import JsonObject, decode_json, encode_json
@@ -26,8 +26,9 @@ def openapi_v2_response(request: Request, catalog: Catalog) -> Response | None:
     if request.path.rstrip("/") != "/openapi/v2":
         return None
     if any(clause.split(";")[0].strip() == MEDIA for clause in request.accept.split(",")):
-        return Response(200, _remembered("v2 binary", catalog, encode_document), "application/octet-stream")
-    form_of(request)  # or 406
+        return Response(200, _remembered("v2 binary", catalog, encode_document), BINARY)
+    if not takes(request.accept, JSON):
+        return Response(406, content_type="")
     return Response(200, _remembered("v2", catalog, encode_json), JSON)
 
 

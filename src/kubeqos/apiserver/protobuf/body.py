@@ -33,7 +33,7 @@ def decode_body(body: bytes) -> JsonObject:
 
 def encode_body(obj: JsonObject) -> bytes:
     """An object as a whole body."""
-    version, kind = obj["apiVersion"], obj["kind"]
+    version, kind = obj.get("apiVersion", ""), obj["kind"]
     about = text(1, version) + text(2, kind)
     raw = message_of(obj, _type_key(version, kind))
     return MAGIC + tagged(1, wire.BYTES, about) + tagged(2, wire.BYTES, raw) + text(3, "") + text(4, "")
@@ -41,7 +41,7 @@ def encode_body(obj: JsonObject) -> bytes:
 
 def has_protobuf_form(group: str, version: str, kind: str) -> bool:
     """Whether objects of a kind can be written as protobuf: not those of the proposals and of definitions."""
-    return kinds().get((group, version, kind), "") in numbers()
+    return kinds().get((group, version or "v1", kind), "") in numbers()
 
 
 def _envelope(body: bytes) -> tuple[str, str, int, int, str]:
@@ -66,8 +66,9 @@ def _envelope(body: bytes) -> tuple[str, str, int, int, str]:
 def _type_key(version: str, kind: str) -> str:
     group, _, short = version.rpartition("/")
     served = kinds()
-    # Options are sent in the version of the objects they are for; metadata alone has a group of its own.
-    shared = kind == "DeleteOptions" or group == "meta.k8s.io"
+    # Options are sent in the version of the objects they are for; metadata alone has a group of its own; what tells of
+    # the oldest group has none.
+    shared = kind == "DeleteOptions" or group == "meta.k8s.io" or not version
     key = served.get((group, short, kind)) or (served.get(("", "v1", kind)) if shared else None)
     if key is None:
         raise InputError(f'no kind "{kind}" is registered for version "{version}"')

@@ -11,6 +11,7 @@ import base64
 import datetime
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ class Message:
         self.buffer = buffer
         self.left = MAX_VALUES
 
+    def spend(self) -> None:
+        """One more value was met."""
+        self.left -= 1
+        if self.left < 0:
+            raise InputError(f"protobuf body: more than {MAX_VALUES} values", remedy="send a smaller object")
+
     def read(
         self, key: str, start: int, end: int, depth: int, into: JsonObject, owner: TypeSchema | None = None
     ) -> JsonObject:
@@ -49,9 +56,7 @@ class Message:
             name, wanted, reader = entry
             if kind != wanted:
                 raise InputError(f"protobuf body: wrong wire type for field {name or number}", where=f"byte {stop}")
-            self.left -= 1
-            if self.left < 0:
-                raise InputError(f"protobuf body: more than {MAX_VALUES} values", remedy="send a smaller object")
+            self.spend()
             if name:
                 into[name] = reader(self, value, stop, depth + 1, into.get(name))
             else:  # a Go struct that is embedded: its fields are fields of this object
@@ -72,6 +77,10 @@ def plan_of(key: str, owner: TypeSchema | None = None) -> dict[int, tuple[str, i
     for name, number in known.items():
         if name.startswith("<"):
             plan[number] = ("", wire.BYTES, _object_reader(embedded_in(key, name), owner or type_named(key)))
+        elif (key, name) in UNIONS:
+            plan[number] = (name, wire.BYTES, _union_reader(described[name].shape, UNIONS[key, name]))
+        elif (key, name) in WRAPPED:
+            plan[number] = (name, wire.BYTES, _strings)
         elif name in described:
             wire_type, reader = _reader(described[name].shape)
             plan[number] = (name, wire_type, reader)
@@ -99,6 +108,56 @@ def numbers() -> dict[str, dict[str, int]]:
         key, *pairs = line.split(" ")
         out[key] = {name: int(number) for name, number in (pair.split("=") for pair in pairs)}
     return out
+
+
+@dataclass(frozen=True)
+class Union:
+    """A value that is a schema or something else: a message with a field for either."""
+
+    schema: int
+    other: int
+    of: str  # of the other: bool, schemas or strings
+
+
+SCHEMA = "apiextensions/v1.JSONSchemaProps"
+UNIONS = {
+    (SCHEMA, "items"): Union(1, 2, "schemas"),
+    (SCHEMA, "additionalProperties"): Union(2, 1, "bool"),
+    (SCHEMA, "additionalItems"): Union(2, 1, "bool"),
+    (SCHEMA, "dependencies"): Union(1, 2, "strings"),
+}
+"""Fields of definitions' schemas that JSON writes without their wrapping, so that the tables of types call them any."""
+
+
+WRAPPED = {("meta/v1.APIResource", "verbs")}
+"""Lists of a named type: a message whose field 1 repeats."""
+
+
+def _union_reader(shape: Shape, union: Union) -> Reader:
+    def read(message: Message, start: int, end: int, depth: int, _so_far: Any) -> Any:
+        schema: JsonObject | None = None
+        others: list[Any] = []
+        for number, kind, value, stop in wire.fields(message.buffer, start, end):
+            message.spend()
+            if number == union.schema and kind == wire.BYTES:
+                schema = message.read(SCHEMA, value, stop, depth + 1, {})
+            elif number == union.other and kind == (wire.VARINT if union.of == "bool" else wire.BYTES):
+                others.append(_other(message, union, value, stop, depth + 1))
+        if union.of == "bool":
+            return bool(others and others[-1]) if schema is None else schema
+        return others or schema
+
+    return _map_reader(read) if shape.kind == "map" else read
+
+
+def _other(message: Message, union: Union, value: int, stop: int, depth: int) -> Any:
+    match union.of:
+        case "bool":
+            return value != 0
+        case "strings":
+            return wire.text(message.buffer, value, stop)
+        case _:
+            return message.read(SCHEMA, value, stop, depth, {})
 
 
 def _reader(shape: Shape) -> tuple[int, Reader]:
@@ -169,8 +228,9 @@ def _int32(_message: Message, value: int, _end: int, _depth: int, _so_far: Any) 
 
 
 def _double(message: Message, start: int, end: int, _depth: int, _so_far: Any) -> float:
+    """Go writes whole numbers without a point."""
     found: float = struct.unpack("<d", message.buffer[start:end])[0]
-    return found
+    return int(found) if found.is_integer() else found
 
 
 def _quantity(message: Message, start: int, end: int, _depth: int, _so_far: Any) -> str:

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from kubeqos.apiserver.protobuf import wire
-from kubeqos.apiserver.protobuf.messages import embedded_in, numbers_of
+from kubeqos.apiserver.protobuf.messages import SCHEMA, UNIONS, WRAPPED, Union, embedded_in, numbers_of
 from kubeqos.codec import JsonObject, encode_json_as_go
 from kubeqos.model.schema import Shape, TypeSchema, type_named
 
@@ -79,6 +79,10 @@ class _Plan:
         for name, number in numbers_of(key).items():
             if name.startswith("<"):
                 self.embedded.append((number, _embedded(embedded_in(key, name), described)))
+            elif (key, name) in UNIONS:
+                self.fields[name] = _union(number, described.fields[name].shape, UNIONS[key, name])
+            elif (key, name) in WRAPPED:
+                self.fields[name] = _wrapped(number)
             elif name in described.fields:
                 self.fields[name] = _field(number, described.fields[name].shape)
 
@@ -93,12 +97,41 @@ def _embedded(key: str, owner: TypeSchema) -> Writer:
 def _field(number: int, shape: Shape) -> Writer:
     if shape.kind == "list" and shape.of:
         item = _field(number, shape.of)
-        empty = "" if shape.of.kind == "string" else {}
+        empty: Any = {"string": "", "any": None}.get(shape.of.kind, {})
         return lambda values: b"".join(item(empty if value is None else value) for value in values)
     if shape.kind == "map" and shape.of:
         return _map_field(number, shape.of)
     kind, write = _value(shape)
     return lambda value: tagged(number, kind, write(value))
+
+
+def _wrapped(number: int) -> Writer:
+    return lambda values: tagged(number, wire.BYTES, b"".join(text(1, value) for value in values))
+
+
+def _union(number: int, shape: Shape, union: Union) -> Writer:
+    """A schema or something else, each in its field of a message around them."""
+
+    def wrapped(value: Any) -> bytes:
+        if isinstance(value, dict):
+            # That there is a schema says that anything it describes is allowed.
+            allowed = varint(union.other << 3) + varint(1) if union.of == "bool" else b""
+            return allowed + tagged(union.schema, wire.BYTES, _written(value, SCHEMA, None))
+        if isinstance(value, bool):
+            return varint(union.other << 3) + varint(value)
+        return b"".join(
+            text(union.other, one)
+            if isinstance(one, str)
+            else tagged(union.other, wire.BYTES, _written(one, SCHEMA, None))
+            for one in value
+        )
+
+    if shape.kind != "map":
+        return lambda value: tagged(number, wire.BYTES, wrapped(value))
+    return lambda values: b"".join(
+        tagged(number, wire.BYTES, text(1, key) + tagged(2, wire.BYTES, wrapped(value)))
+        for key, value in sorted(values.items())
+    )
 
 
 def _map_field(number: int, of: Shape) -> Writer:

@@ -59,6 +59,9 @@ def generated_name(prefix: str, suffix: str) -> str:
 class WriteHooks(Protocol):
     """Writes that clients ask for, with others to be asked about them (`apiserver.webhooks.hooked`)."""
 
+    def concerns(self, write: Any, operation: str) -> bool:
+        """Whether anybody may have to be asked about such a write."""
+
     async def create(self, write: Any, obj: JsonObject) -> Any: ...
 
     async def update(self, write: Any, transform: Callable[[JsonObject], JsonObject]) -> Any: ...
@@ -86,11 +89,15 @@ class Core:
     new_uid: Callable[[], str] = field(default_factory=RandomUids)
     new_suffix: Callable[[], str] = random_suffix
     catalog: Catalog = field(default_factory=Catalog)
-    hooks: WriteHooks | None = None
+    hooks: WriteHooks | None = field(default=None, init=False)
     """What takes the place of ordinary writes while webhooks are configured."""
     on_evicted: Callable[[str, str, str], None] = lambda _uid, _user, _budget: None
     """Told of every eviction that is asked for and allowed (pod, user, budget), for the records of decisions."""
     _namespaces: dict[str, tuple[int, bool]] = field(default_factory=dict)
+
+    def write_through(self, hooks: WriteHooks | None) -> None:
+        """From now on writes that clients ask for go this way; the ordinary one without it."""
+        self.hooks = hooks
 
     def stored(self, kind: Kind, namespace: str, name: str, *, pending: bool = False) -> Stored:
         """One object, 404 when there is none."""

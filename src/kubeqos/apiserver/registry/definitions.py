@@ -7,19 +7,21 @@ what the table of built-in kinds does not have. Versions of one kind are views o
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from kubeqos.apiserver.present.columns import AGE, NAME, Cell, Column
 from kubeqos.apiserver.registry.kinds import GROUPS, KINDS, SCALE, STATUS, Kind
 from kubeqos.apiserver.registry.lifecycle import Lifecycle
 from kubeqos.apiserver.registry.views import View
-from kubeqos.codec import JsonObject
+from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.schema import TypeSchema, structural_type
 from kubeqos.model.timestamps import age_since, timestamp
-from kubeqos.rules import customresources
+from kubeqos.rules import conforming, customresources
 from kubeqos.rules.fielderror import FieldError
 
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\['([^']+)'\]|\[(\d+)\]|\[\?\(@\.([\w.]+)==\"([^\"]*)\"\)\]|\[\*\]")
@@ -35,12 +37,22 @@ class Definition:
 
     def complete(self, obj: JsonObject) -> list[str]:
         """Prune what is not known, fill in what has a default; the paths of what was pruned."""
+        if self._conforms(obj):
+            return []
         gone = customresources.prune(obj, self.schema)
         customresources.apply_defaults(obj, self.schema)
         return gone
 
-    def errors(self, obj: JsonObject) -> list[FieldError]:
+    def judge(self, obj: JsonObject) -> list[FieldError]:
+        """Complete an object, and what is wrong with it then."""
+        if self._conforms(obj):
+            return []
+        self.complete(obj)
         return customresources.validate(obj, self.schema)
+
+    @cached_property
+    def _conforms(self) -> conforming.Check:
+        return conforming.compiled(self.schema)
 
 
 def established(definition: JsonObject, now: float) -> None:
@@ -79,7 +91,7 @@ def _kind(spec: JsonObject, version: JsonObject, storage: Kind | None) -> Kind:
     subresources = (*((SCALE,) if scale else ()), *((STATUS,) if status else ()))
     view = None
     if storage is not None:
-        view = View(names["kind"], group, _as(f"{group}/{name}"), _as(storage.api_version), storage)
+        view = View(names["kind"], group, _shown_as(f"{group}/{name}", schema), _as(storage.api_version), storage)
     return Kind(
         group,
         name,
@@ -91,7 +103,9 @@ def _kind(spec: JsonObject, version: JsonObject, storage: Kind | None) -> Kind:
         categories=tuple(names.get("categories") or ()),
         subresources=subresources,
         columns=_columns(version.get("additionalPrinterColumns")),
-        lifecycle=Lifecycle(generation=True, status=status, on_create=_without_status if status else None),
+        lifecycle=Lifecycle(
+            generation=True, status=status, needs_version=True, on_create=_without_status if status else None
+        ),
         view=view,
         definition=Definition(schema, structural_type(schema, f"{group}/{name}.{names['kind']}"), scale),
     )
@@ -103,6 +117,17 @@ def _without_status(obj: JsonObject) -> None:
 
 def _as(api_version: str) -> Any:
     return lambda obj: {**obj, "apiVersion": api_version}
+
+
+def _shown_as(api_version: str, schema: JsonObject) -> Any:
+    """An object in a version that it is not stored in: without what that does not know."""
+
+    def shown(obj: JsonObject) -> JsonObject:
+        made = copy.deepcopy({**obj, "apiVersion": api_version})
+        customresources.prune(made, schema)
+        return made
+
+    return shown
 
 
 # -- columns -----------------------------------------------------------------------------------------------------
@@ -118,16 +143,16 @@ def _column(one: JsonObject) -> Column:
     kind = one.get("type", "string")
     return Column(
         one["name"],
-        json_path(one["jsonPath"], as_age=kind == "date"),
+        json_path(one["jsonPath"], as_age=kind == "date", as_text=kind == "string"),
         kind,
         one.get("format", ""),
         one.get("priority", 0),
-        one.get("description", ""),
+        one.get("description") or f"Custom resource definition column (in JSONPath format): {one['jsonPath']}",
     )
 
 
-def json_path(path: str, *, as_age: bool = False) -> Cell:
-    """A cell that follows a simple JSON path; a date is shown as the time since."""
+def json_path(path: str, *, as_age: bool = False, as_text: bool = False) -> Cell:
+    """A cell that follows a simple JSON path; of several values the first, of a date the time since."""
 
     def cell(obj: JsonObject, now: float) -> Any:
         found = list(_follow(obj, path))
@@ -135,9 +160,13 @@ def json_path(path: str, *, as_age: bool = False) -> Cell:
             return None
         if as_age:
             return age_since(str(found[0]), now)
-        return found[0] if len(found) == 1 else ",".join(map(str, found))
+        return _text_of(found[0]) if as_text else found[0]
 
     return cell
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else encode_json(value).decode()
 
 
 def _follow(value: Any, path: str) -> Iterator[Any]:

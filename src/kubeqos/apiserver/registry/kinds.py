@@ -17,7 +17,7 @@ from kubeqos.apiserver.present.columns import Column
 from kubeqos.apiserver.registry import lifecycle
 from kubeqos.apiserver.registry.lifecycle import Lifecycle
 from kubeqos.apiserver.registry.views import AUTOSCALER_VIEW, EVENT_VIEW, View
-from kubeqos.codec import JsonObject
+from kubeqos.codec import JsonObject, value_at
 from kubeqos.model import schema
 from kubeqos.model.kinds import (
     ADMISSION,
@@ -134,10 +134,6 @@ class Kind(ApiResource):
         return len(f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",')
 
     @cached_property
-    def quota_name(self) -> str:
-        return f"count/{self.plural}.{self.group}" if self.group else f"count/{self.plural}"
-
-    @cached_property
     def verb_of_subresource(self) -> Mapping[str, tuple[str, ...]]:
         return {sub.name: sub.verbs for sub in self.subresources}
 
@@ -180,9 +176,7 @@ def at(*steps: str) -> FieldReader:
     """Reads one string, number or boolean; absent is the empty string."""
 
     def read(obj: JsonObject) -> str:
-        found: object = obj
-        for step in steps:
-            found = found.get(step) if isinstance(found, dict) else None
+        found = value_at(obj, steps)
         if isinstance(found, bool):
             return "true" if found else "false"
         return "" if found is None else str(found)
@@ -267,7 +261,7 @@ KINDS: tuple[Kind, ...] = (
     served("ComponentStatus", verbs=("get", "list"), columns=more.COMPONENT_STATUS,
            deprecated="v1 ComponentStatus is deprecated in v1.19+"),
     served("ConfigMap", columns=columns.CONFIG_MAP),
-    served("Endpoints", columns=more.ENDPOINTS,
+    served("Endpoints", columns=more.ENDPOINTS, lifecycle=lifecycle.UPSERT,
            deprecated="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
     served("Event", columns=columns.EVENT, fields=EVENT_FIELDS, declares_fields=True, lifecycle=lifecycle.EVENT),
     served("LimitRange", columns=columns.LIMIT_RANGE, lifecycle=lifecycle.UPSERT),
@@ -294,15 +288,17 @@ KINDS: tuple[Kind, ...] = (
     served("Service", categories=("all",), subresources=(STATUS,), columns=columns.SERVICE,
            fields={"spec.clusterIP": at("spec", "clusterIP"), "spec.type": at("spec", "type")},
            declares_fields=True, lifecycle=lifecycle.SERVICE),
-    served("MutatingAdmissionPolicy", ADMISSION, columns=more.MUTATING_POLICY, lifecycle=lifecycle.GENERATED),
-    served("MutatingAdmissionPolicyBinding", ADMISSION, columns=more.POLICY_BINDING, lifecycle=lifecycle.GENERATED),
-    served("MutatingWebhookConfiguration", ADMISSION, columns=more.WEBHOOKS, lifecycle=lifecycle.GENERATED),
+    served("MutatingAdmissionPolicy", ADMISSION, columns=more.MUTATING_POLICY, lifecycle=lifecycle.VERSIONED_SPEC),
+    served("MutatingAdmissionPolicyBinding", ADMISSION, columns=more.POLICY_BINDING,
+           lifecycle=lifecycle.VERSIONED_SPEC),
+    served("MutatingWebhookConfiguration", ADMISSION, columns=more.WEBHOOKS, lifecycle=lifecycle.VERSIONED_SPEC),
     served("ValidatingAdmissionPolicy", ADMISSION, subresources=(STATUS,), columns=more.ADMISSION_POLICY,
-           lifecycle=lifecycle.WORKLOAD),
-    served("ValidatingAdmissionPolicyBinding", ADMISSION, columns=more.POLICY_BINDING, lifecycle=lifecycle.GENERATED),
-    served("ValidatingWebhookConfiguration", ADMISSION, columns=more.WEBHOOKS, lifecycle=lifecycle.GENERATED),
+           lifecycle=lifecycle.VERSIONED_WORKLOAD),
+    served("ValidatingAdmissionPolicyBinding", ADMISSION, columns=more.POLICY_BINDING,
+           lifecycle=lifecycle.VERSIONED_SPEC),
+    served("ValidatingWebhookConfiguration", ADMISSION, columns=more.WEBHOOKS, lifecycle=lifecycle.VERSIONED_SPEC),
     served("CustomResourceDefinition", APIEXTENSIONS, categories=("api-extensions",), subresources=(STATUS,),
-           columns=columns.CREATED_AT, lifecycle=lifecycle.WORKLOAD),
+           columns=columns.CREATED_AT, lifecycle=lifecycle.VERSIONED_WORKLOAD),
     served("ControllerRevision", APPS, columns=more.CONTROLLER_REVISION),
     served("DaemonSet", APPS, categories=("all",), subresources=(STATUS,), columns=more.DAEMON_SET,
            lifecycle=lifecycle.WORKLOAD),
@@ -331,9 +327,9 @@ KINDS: tuple[Kind, ...] = (
            columns=more.SIGNING_REQUEST, fields={"spec.signerName": at("spec", "signerName")}, declares_fields=True,
            lifecycle=lifecycle.SIGNING_REQUEST),
     served("ClusterTrustBundle", CERTIFICATES, columns=more.TRUST_BUNDLE,
-           fields={"spec.signerName": at("spec", "signerName")}, declares_fields=True),
+           fields={"spec.signerName": at("spec", "signerName")}, declares_fields=True, lifecycle=lifecycle.VERSIONED),
     served("PodCertificateRequest", CERTIFICATES, subresources=(STATUS,), columns=more.POD_CERTIFICATE,
-           fields=POD_CERTIFICATE_FIELDS, declares_fields=True, lifecycle=lifecycle.WITH_STATUS),
+           fields=POD_CERTIFICATE_FIELDS, declares_fields=True, lifecycle=lifecycle.VERSIONED_WITH_STATUS),
     served("Lease", COORDINATION, columns=columns.LEASE, lifecycle=lifecycle.LEASE),
     served("DecisionBatch", DECISIONS, verbs=ASKED),
     served("PodDecisions", DECISIONS, verbs=("get", "list")),
@@ -352,7 +348,7 @@ KINDS: tuple[Kind, ...] = (
     served("NetworkPolicy", NETWORKING, columns=more.NETWORK_POLICY, lifecycle=lifecycle.GENERATED),
     served("ServiceCIDR", NETWORKING, subresources=(STATUS,), columns=more.SERVICE_CIDR,
            lifecycle=lifecycle.WITH_STATUS),
-    served("RuntimeClass", NODE, columns=more.RUNTIME_CLASS, lifecycle=lifecycle.VERSIONED),
+    served("RuntimeClass", NODE, columns=more.RUNTIME_CLASS, lifecycle=lifecycle.RUNTIME_CLASS),
     served("PodDisruptionBudget", POLICY, subresources=(STATUS,), columns=columns.POD_DISRUPTION_BUDGET,
            lifecycle=lifecycle.DISRUPTION_BUDGET),
     served("ClusterRoleBinding", RBAC, columns=columns.ROLE_BINDING, lifecycle=lifecycle.UPSERT),
@@ -364,7 +360,7 @@ KINDS: tuple[Kind, ...] = (
     served("ResourceClaimTemplate", RESOURCE),
     served("ResourceClass", RESOURCE, columns=columns.RESOURCE_CLASS),
     served("DeviceClass", RESOURCE, lifecycle=lifecycle.GENERATED),
-    served("DeviceTaintRule", RESOURCE, subresources=(STATUS,), lifecycle=lifecycle.WORKLOAD),
+    served("DeviceTaintRule", RESOURCE, subresources=(STATUS,), lifecycle=lifecycle.VERSIONED_WORKLOAD),
     served("ResourceClaim", RESOURCE, "v1", subresources=(STATUS,), columns=more.DEVICE_CLAIM,
            lifecycle=lifecycle.WITH_STATUS),
     served("ResourceClaimTemplate", RESOURCE, "v1"),
@@ -372,15 +368,15 @@ KINDS: tuple[Kind, ...] = (
            fields={"spec.nodeName": at("spec", "nodeName"), "spec.driver": at("spec", "driver")},
            declares_fields=True, lifecycle=lifecycle.GENERATED),
     served("PriorityClass", SCHEDULING, columns=columns.PRIORITY_CLASS, lifecycle=lifecycle.PRIORITY_CLASS),
-    served("CSIDriver", STORAGE, columns=more.CSI_DRIVER, lifecycle=lifecycle.CSI_DRIVER),
+    served("CSIDriver", STORAGE, columns=more.CSI_DRIVER, lifecycle=lifecycle.VERSIONED_SPEC),
     served("CSINode", STORAGE, columns=more.CSI_NODE, lifecycle=lifecycle.VERSIONED),
     served("CSIStorageCapacity", STORAGE, columns=more.CSI_STORAGE_CAPACITY, lifecycle=lifecycle.VERSIONED),
     served("StorageClass", STORAGE, columns=more.STORAGE_CLASS),
     served("VolumeAttachment", STORAGE, subresources=(STATUS,), columns=more.VOLUME_ATTACHMENT,
-           lifecycle=lifecycle.ATTACHMENT),
+           lifecycle=lifecycle.VERSIONED_WITH_STATUS),
     served("VolumeAttributesClass", STORAGE, columns=more.VOLUME_ATTRIBUTES_CLASS),
     served("StorageVersionMigration", STORAGE_MIGRATION, subresources=(STATUS,), columns=more.MIGRATION,
-           lifecycle=lifecycle.WITH_STATUS),
+           lifecycle=lifecycle.VERSIONED_WITH_STATUS),
 )  # fmt: skip
 
 BY_PATH: Mapping[tuple[str, str, str], Kind] = {(k.group, k.version, k.plural): k for k in KINDS}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from kubeqos.codec import JsonObject
 from kubeqos.model.timestamps import seconds_of
 from kubeqos.rules.qos.allocated import resized_spec
+from kubeqos.rules.validation.claims import known_sources
 from kubeqos.web.identity import Identity
 
 Create = Callable[[JsonObject], None]
@@ -38,10 +39,15 @@ class Lifecycle:
     orphans: bool = False  # dependents stay unless a delete says otherwise
 
 
+# By its labels a slice is somebody's: who keeps it looks again by its generation.
+_COUNTED_METADATA = {"Deployment": "annotations", "EndpointSlice": "labels"}
+
+
 def generated(old: JsonObject, new: JsonObject) -> bool:
-    """Did anything but metadata and status change? A Deployment's annotations are part of what it wants."""
+    """Did anything but metadata and status change? Some metadata is part of what an object of its kind wants."""
     skip = ("metadata", "status", "kind", "apiVersion")
-    if new.get("kind") == "Deployment" and old["metadata"].get("annotations") != new["metadata"].get("annotations"):
+    counted = _COUNTED_METADATA.get(new.get("kind", ""))
+    if counted and (old["metadata"].get(counted) or {}) != (new["metadata"].get(counted) or {}):
         return True
     return {k: v for k, v in old.items() if k not in skip} != {k: v for k, v in new.items() if k not in skip}
 
@@ -177,6 +183,14 @@ def _event_created(event: JsonObject) -> None:
         event.setdefault(name, None)
 
 
+def _claim_made(claim: JsonObject) -> None:
+    claim["spec"] = known_sources(claim.get("spec") or {}, None)
+
+
+def _claim_updated(new: JsonObject, old: JsonObject) -> None:
+    new["spec"] = known_sources(new.get("spec") or {}, old.get("spec") or {})
+
+
 def _with_status(status: JsonObject) -> Create:
     def created(obj: JsonObject) -> None:
         obj["status"] = dict(status)
@@ -240,8 +254,8 @@ _DECISIONS = ("Approved", "Denied")
 PLAIN = Lifecycle()
 GENERATED = Lifecycle(generation=True)
 VERSIONED = Lifecycle(needs_version=True)
-CSI_DRIVER = Lifecycle(generation=True, needs_version=True)
-ATTACHMENT = Lifecycle(status=True, needs_version=True, on_create=_with_status({}))
+RUNTIME_CLASS = Lifecycle(upsert=True, needs_version=True)
+VERSIONED_SPEC = Lifecycle(generation=True, needs_version=True)
 INGRESS = Lifecycle(generation=True, status=True, on_create=_with_status({"loadBalancer": {}}))
 PERSISTENT_VOLUME = Lifecycle(status=True, on_create=_with_status({"phase": "Pending"}), answers_object=True)
 SIGNING_REQUEST = Lifecycle(
@@ -255,13 +269,17 @@ EVENT = Lifecycle(upsert=True, on_create=_event_created)
 LEASE = Lifecycle(upsert=True, needs_version=True, on_create=_empty_spec)
 RETURNED = Lifecycle(answers_object=True)
 WITH_STATUS = Lifecycle(status=True, on_create=_with_status({}))
+VERSIONED_WITH_STATUS = replace(WITH_STATUS, needs_version=True)
 RESOURCE_QUOTA = Lifecycle(status=True, on_create=_with_status({}), answers_object=True)
 WORKLOAD = Lifecycle(generation=True, status=True)
+VERSIONED_WORKLOAD = replace(WORKLOAD, needs_version=True)
 DEPLOYMENT = replace(WORKLOAD, on_status=_deployment_status, status_keeps={"f:metadata": {"f:labels": {}}})
 REPLICATION_CONTROLLER = replace(WORKLOAD, orphans=True)
 JOB = replace(WORKLOAD, orphans=True)
 SERVICE = Lifecycle(status=True, upsert=True, on_create=_service_created, answers_object=True)
-PERSISTENT_VOLUME_CLAIM = Lifecycle(status=True, answers_object=True)
+PERSISTENT_VOLUME_CLAIM = Lifecycle(
+    status=True, answers_object=True, on_create=_claim_made, on_update=_claim_updated,
+)  # fmt: skip
 NODE = Lifecycle(status=True, on_create=_node_zeroes, on_status=_node_status)
 NAMESPACE = Lifecycle(
     status=True, views={"finalize": _namespace_finalized},

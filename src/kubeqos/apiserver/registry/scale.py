@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 from kubeqos.apiserver.present.bodies import read_object
 from kubeqos.apiserver.present.columns import SCALE, selector_text
@@ -21,7 +20,7 @@ from kubeqos.apiserver.registry.objects import decode
 from kubeqos.apiserver.registry.patching import patched_document
 from kubeqos.apiserver.registry.writes import Transform, Write, update
 from kubeqos.apiserver.requests import Request, Route
-from kubeqos.codec import JsonObject, decode_json, encode_json
+from kubeqos.codec import JsonObject, decode_json, encode_json, value_at
 from kubeqos.web.messages import Response
 from kubeqos.web.status import bad_request, cause, invalid
 
@@ -31,7 +30,7 @@ _SCALE = Kind(GROUP, VERSION, "scales", KIND, columns=SCALE, stored=False)
 
 async def handle(core: Core, request: Request, route: Route, kind: Kind) -> Response:
     """GET, PUT and PATCH of `.../scale`."""
-    form = form_of(request)
+    form = form_of(request, _SCALE)
     defined = kind.definition.scale if kind.definition is not None else None
 
     def shown(obj: JsonObject) -> JsonObject:
@@ -82,17 +81,11 @@ def _defined_scale(obj: JsonObject, paths: JsonObject) -> JsonObject:
     """A Scale of an object whose definition says where its replicas and its selector are."""
     head = scale_of({**obj, "spec": {}, "status": {}})
     wanted, running, selector = (
-        _at(obj, paths.get(name, "")) for name in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+        value_at(obj, paths.get(name, "").split(".")[1:])
+        for name in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
     )
     status = {"replicas": running or 0, **({"selector": selector} if selector else {})}
     return {**head, "spec": {"replicas": wanted} if wanted else {}, "status": status}
-
-
-def _at(obj: JsonObject, path: str) -> Any:
-    found: Any = obj
-    for step in path.split(".")[1:]:
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
 
 
 def _scaled(obj: JsonObject, scale: JsonObject, name: str, path: str) -> JsonObject:
@@ -101,8 +94,10 @@ def _scaled(obj: JsonObject, scale: JsonObject, name: str, path: str) -> JsonObj
     if metadata.get("name", name) != name:
         raise bad_request(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
     if replicas < 0:
-        why = f"Invalid value: {replicas}: must be greater than or equal to 0"
-        raise invalid(KIND, GROUP, name, [cause("spec.replicas", "FieldValueInvalid", why)])
+        plain = path == ".spec.replicas"
+        why = "must be greater than or equal to 0" if plain else "should be a non-negative integer"
+        told = cause("spec.replicas" if plain else path, "FieldValueInvalid", f"Invalid value: {replicas}: {why}")
+        raise invalid(KIND, GROUP, name, [told])
     *steps, last = path.split(".")[1:]
     holder = obj
     for step in steps:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json_as_go
+from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json_as_go, value_at
 from kubeqos.model import schema
 
 Convert = Callable[[JsonObject], JsonObject]
@@ -93,12 +93,6 @@ def _moves(side: str, prefix: str) -> dict[str, Moves]:
 _ASKED, _SEEN = _moves("target", "target"), _moves("current", "current")
 
 
-def _at(obj: JsonObject, path: str) -> Any:
-    for step in path.split("."):
-        obj = obj.get(step) if isinstance(obj, dict) else None  # type: ignore[assignment]
-    return obj
-
-
 def _in_order(value: Any) -> Any:
     """As Go writes its structs: annotations are compared as texts."""
     if not isinstance(value, dict):
@@ -113,7 +107,7 @@ def _older_metric(metric: JsonObject, moves: dict[str, Moves]) -> JsonObject:
         if (found := metric.get(source)) is not None:
             made[source] = {}
             for field, path in moves[source]:
-                value = _at(found, path)
+                value = value_at(found, path.split("."))
                 if value is None and field.endswith("!"):
                     value = "0" if "Value" in field else ""
                 if value is not None:
@@ -149,7 +143,7 @@ def _cpu_use(metrics: Any, side: str) -> Any:
     for metric in metrics or ():
         found = metric.get("resource") or {}
         if metric.get("type") == "Resource" and found.get("name") == "cpu":
-            use = _at(found, f"{side}.averageUtilization")
+            use = value_at(found, (side, "averageUtilization"))
             if use is not None:
                 return use
     return None

@@ -144,7 +144,7 @@ def unowned(obj: JsonObject) -> JsonObject:
 
 async def create(core: Core, write: Write, obj: JsonObject) -> Written:
     """Store a new object."""
-    if core.hooks is not None and write.asked is not None:
+    if core.hooks is not None and write.asked is not None and core.hooks.concerns(write, Operation.CREATE.value):
         hooked: Written = await core.hooks.create(write, obj)
         return hooked
     prepared(core, write, obj)
@@ -250,8 +250,7 @@ def _judge_defined(write: Write, obj: JsonObject) -> None:
     """An object of a kind that a definition added: completed and judged by the schema of the version that was sent."""
     kind = write.view or write.kind
     assert kind.definition is not None
-    kind.definition.complete(obj)
-    if errors := kind.definition.errors(obj):
+    if errors := kind.definition.judge(obj):
         refusal = Invalid(kind.kind, kind.group, str(obj["metadata"].get("name", "")), errors)
         raise ApiError(refusal.code, refusal.reason, refusal.message, details=refusal.details)
 
@@ -279,8 +278,9 @@ async def replace(core: Core, write: Write, obj: JsonObject) -> Written:
 
 
 def _needs_version(kind: Kind, name: str) -> ApiError:
+    """As in Kubernetes it is the resource that is named here, where every other refusal names the kind."""
     why = "Invalid value: 0: must be specified for an update"
-    return invalid(kind.kind, kind.group, name, [cause("metadata.resourceVersion", "FieldValueInvalid", why)])
+    return invalid(kind.plural, kind.group, name, [cause("metadata.resourceVersion", "FieldValueInvalid", why)])
 
 
 def other_name(found: object, wanted: str) -> ApiError:
@@ -290,7 +290,7 @@ def other_name(found: object, wanted: str) -> ApiError:
 
 async def update(core: Core, write: Write, transform: Transform) -> Written:
     """Change a stored object; `transform` gets a copy of it and returns what it should become."""
-    if core.hooks is not None and write.asked is not None:
+    if core.hooks is not None and write.asked is not None and core.hooks.concerns(write, Operation.UPDATE.value):
         hooked: Written = await core.hooks.update(write, transform)
         return hooked
     if write.kind.kind == "ResourceQuota" and not write.subresource:

@@ -81,7 +81,12 @@ class HookedWrites:
 
     def _configured(self) -> None:
         """Nobody takes the longer way while there is nobody to ask."""
-        self._core.hooks = self if self._chain.webhooks else None
+        self._core.write_through(self if self._chain.webhooks else None)
+
+    def concerns(self, write: Write, operation: str) -> bool:
+        """Whether somebody's rules are about such writes; others need not be prepared and judged twice."""
+        target, hooks = self._target(write, operation, None), self._chain.webhooks
+        return target is not None and any(one.ruled(target) for one in (*hooks.mutating, *hooks.validating))
 
     async def create(self, write: Write, obj: JsonObject) -> Written:
         core, kind = self._core, write.kind
@@ -162,36 +167,44 @@ class HookedWrites:
         options: JsonObject | None = None,
     ) -> _Asking | None:
         shown = write.view or write.kind
-        if is_exempt(shown.group, shown.kind) or write.asked is None:
+        target = self._target(write, operation, self._labels(write, obj), body)
+        if target is None or write.asked is None:
             return None
-        versions = [shown.version]
-        if shown.definition is not None:
-            served = self._core.catalog.by_path.values()
-            versions += [one.version for one in served if (one.group, one.plural) == (shown.group, shown.plural)]
-        namespace = write.namespace if write.kind.namespaced else ""
-        target = Target(
-            operation,
-            shown.group,
-            tuple(dict.fromkeys(versions)),
-            shown.plural,
-            shown.kind,
-            write.subresource,
-            namespace,
-            self._labels(write.kind, namespace, obj),
-            body,
-        )
         name = write.name if body is not None else str(obj["metadata"].get("name", ""))
         user = user_info(write.asked.identity)
         options = _options(write, write.asked, operation) | (options or {}) if operation != CONNECT else None
         question = Question(target, name, user, write.dry_run, options)
         return _Asking(question, shown, write.warnings if write.warnings is not None else [])
 
-    def _labels(self, kind: Kind, namespace: str, obj: JsonObject) -> dict[str, str] | None:
-        if kind is _NAMESPACES:
-            return obj["metadata"].get("labels") or {}
-        if not namespace:
+    def _target(
+        self, write: Write, operation: str, labels: dict[str, str] | None, body: Body | None = None
+    ) -> Target | None:
+        """What rules look at; None for what nobody is asked about."""
+        shown = write.view or write.kind
+        if is_exempt(shown.group, shown.kind):
             return None
-        stored = self._core.store.get(_NAMESPACES.key("", namespace), pending=True)
+        versions = [shown.version]
+        if shown.definition is not None:
+            served = self._core.catalog.by_path.values()
+            versions += [one.version for one in served if (one.group, one.plural) == (shown.group, shown.plural)]
+        return Target(
+            operation,
+            shown.group,
+            tuple(dict.fromkeys(versions)),
+            shown.plural,
+            shown.kind,
+            write.subresource,
+            write.namespace if write.kind.namespaced else "",
+            labels,
+            body,
+        )
+
+    def _labels(self, write: Write, obj: JsonObject) -> dict[str, str] | None:
+        if write.kind is _NAMESPACES:
+            return obj["metadata"].get("labels") or {}
+        if not write.kind.namespaced or not write.namespace:
+            return None
+        stored = self._core.store.get(_NAMESPACES.key("", write.namespace), pending=True)
         return (decode(stored)["metadata"].get("labels") or {}) if stored is not None else {}
 
     async def _mutated(self, asking: _Asking, obj: JsonObject, old: JsonObject | None) -> JsonObject:

@@ -70,11 +70,11 @@ def _cpu_list(path: Path) -> CpuSet:
         raise InputError(error.what, where=str(path), remedy=error.remedy) from error
 
 
-def _numbered(folder: Path, prefix: str) -> list[tuple[int, Path]]:
-    """Entries such as cpu0, cpu12 or node3, ascending by number."""
+def _numbered(folder: Path, prefix: str, suffix: str = "") -> list[tuple[int, Path]]:
+    """Entries such as cpu0, node3 or hugepages-2048kB, ascending by number."""
     if not folder.is_dir():
         return []
-    found = [(re.fullmatch(prefix + r"([0-9]+)", path.name), path) for path in folder.iterdir()]
+    found = [(re.fullmatch(prefix + r"([0-9]+)" + suffix, path.name), path) for path in folder.iterdir()]
     return sorted((int(match[1]), path) for match, path in found if match)
 
 
@@ -134,20 +134,13 @@ def _nodes(folder: Path) -> Iterator[tuple[NumaNode, CpuSet]]:
         memory = re.search(r"MemTotal:\s*([0-9]+) kB", _text(path / "meminfo") or "")
         pages = {
             size_kb << 10: count
-            for size_kb, entry in _hugepage_sizes(path / "hugepages")
+            for size_kb, entry in _numbered(path / "hugepages", "hugepages-", "kB")
             if (count := _number(entry / "nr_hugepages", 0))
         }
         row = [int(item) for item in (_text(path / "distance") or "").split()]
         distances = dict(zip(ids, row, strict=True)) if len(row) == len(ids) else {}
         total = int(memory[1]) << 10 if memory else 0
         yield NumaNode(number, total, pages, distances), _cpu_list(path / "cpulist")
-
-
-def _hugepage_sizes(folder: Path) -> list[tuple[int, Path]]:
-    if not folder.is_dir():
-        return []
-    found = [(re.fullmatch(r"hugepages-([0-9]+)kB", path.name), path) for path in folder.iterdir()]
-    return sorted((int(match[1]), path) for match, path in found if match)
 
 
 def _devices(root: Path, nodes: set[int]) -> Iterator[Device]:

@@ -41,8 +41,7 @@ def fill_zero(holder: Raw, **values: Any) -> None:
 
 
 def _storage_class(raw: Raw) -> None:
-    fill(raw, reclaimPolicy="Delete")
-    fill_unset(raw, volumeBindingMode="Immediate")
+    fill_unset(raw, reclaimPolicy="Delete", volumeBindingMode="Immediate")
 
 
 def _persistent_volume(raw: Raw) -> None:

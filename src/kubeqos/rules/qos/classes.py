@@ -7,7 +7,7 @@ by the CRI relay (registration rules). Classes are opaque names here; what they 
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,6 +157,13 @@ def requested(requests: Iterable[QosResourceRequest]) -> dict[str, str]:
 def requested_raw(requests: Any) -> dict[str, str]:
     """The same of a raw `qosResources` list."""
     return {one.get("name", ""): one.get("class", "") for one in requests or ()}
+
+
+def raw_class_requests(spec: Mapping[str, Any]) -> Iterator[Any]:
+    """All requests in a raw pod spec: those of the pod, then those of its init and app containers."""
+    yield from spec.get("qosResources") or ()
+    for one in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        yield from (one.get("resources") or {}).get("qosResources") or ()
 
 
 def raw_classes_asked(spec: Mapping[str, Any], container: Mapping[str, Any]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from kubeqos.model.objects import NodeView, PodView
 from kubeqos.rules.qos.allocated import held_classes
-from kubeqos.rules.qos.classes import WELL_KNOWN, ClassKey, Level, catalog, requested_raw
+from kubeqos.rules.qos.classes import WELL_KNOWN, ClassKey, Level, catalog, raw_class_requests, requested_raw
 
 QOS_CLASSES = "qosclasses.kubeqos.io"
 QOS_CLASSES_PATH = ("kubeqos.io", "v1alpha1", "qosclasses")
@@ -56,9 +56,7 @@ class ClassObjects:
 
     def refusal(self, namespace: str, spec: Mapping[str, Any]) -> str:
         """Why a pod of a namespace may not ask for what it asks; nothing when it may."""
-        asked = list(spec.get("qosResources") or ())
-        for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-            asked += (container.get("resources") or {}).get("qosResources") or ()
+        asked = raw_class_requests(spec)
         found = (self.withheld(namespace, one.get("name", ""), one.get("class", "")) for one in asked)
         return next(filter(None, found), "")
 

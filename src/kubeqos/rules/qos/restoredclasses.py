@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.model.annotations.wellknown import TEMPLATE_HASH_LABEL
+from kubeqos.rules.qos.classes import raw_class_requests
 
 Raw = dict[str, Any]
 
@@ -46,10 +47,7 @@ class Restored:
 
 def shown(template: Mapping[str, Any]) -> str:
     """The classes that a template asks for, each once, as `network=fast, rdt=gold`."""
-    spec = template.get("spec") or {}
-    asked = list(spec.get("qosResources") or ())
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        asked += (container.get("resources") or {}).get("qosResources") or ()
+    asked = raw_class_requests(template.get("spec") or {})
     return ", ".join(dict.fromkeys(f"{one.get('name')}={one.get('class')}" for one in asked))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from kubeqos.model.objects import PodSpec, PodView, ResourceList
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.qos.allocated import held_spec
-from kubeqos.rules.qos.classes import ClassKey, demand
+from kubeqos.rules.qos.classes import ClassKey, demand, raw_class_requests
 from kubeqos.rules.qos.podqos import effective_limits, effective_requests, pod_level_set
 from kubeqos.rules.quota.scopes import VOLUME_ATTRIBUTES_CLASS, is_terminating, pod_standing
 
@@ -134,12 +134,7 @@ def costs_the_same(old: Raw, new: Raw) -> bool:
     was, now = old.get("status") or {}, new.get("status") or {}
     if _priced_status(was) != _priced_status(now):
         return False
-    return not _asks_classes(after) or _assigned_classes(was) == _assigned_classes(now)
-
-
-def _asks_classes(spec: Raw) -> bool:
-    everyone = (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-    return bool(spec.get("qosResources") or any((one.get("resources") or {}).get("qosResources") for one in everyone))
+    return not any(True for _ in raw_class_requests(after)) or _assigned_classes(was) == _assigned_classes(now)
 
 
 def _assigned_classes(status: Raw) -> list[Any]:

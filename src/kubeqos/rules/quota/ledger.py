@@ -15,7 +15,7 @@ from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity
 from kubeqos.rules.qos.classes import WELL_KNOWN, ClassKey
 from kubeqos.rules.quota.charge import Charge, charge_pod
-from kubeqos.rules.quota.quota import Delta, Quota, Tally
+from kubeqos.rules.quota.quota import Delta, Quota
 
 Deltas = Mapping[str, Delta]
 """What a write changes, by the name of the quota."""
@@ -204,13 +204,6 @@ class QuotaLedger:
             if name in quotas:  # a quota deleted meanwhile has nothing to charge
                 quotas[name].apply(delta)
 
-    def release(self, namespace: str, charge: Charge) -> Deltas:
-        """An object is gone: give back what it used."""
-        decision = self.decide(namespace, charge, None, enforce=False)
-        assert isinstance(decision, WithinQuota)
-        self.apply(namespace, decision.deltas)
-        return decision.deltas
-
     def expire(self, namespace: str, pod: PodView) -> Deltas:
         """A pod that was to be deleted has outlived its grace period: from now on only its record counts."""
         before = charge_pod(pod, expired=pod.metadata.uid in self.expired)
@@ -230,30 +223,6 @@ class QuotaLedger:
                     assert tally.nanos == sum(tally.parts.values()), f"{where}: the parts of {name} are not its sum"
                 for key, count in quota.classes_used.items():
                     assert count >= 0, f"{where}: class {key} is used {count} times"
-
-    def audit(self, namespace: str, charges: Iterable[Charge]) -> list[Drift]:
-        """Compare every quota with the sum over the live objects, correct it, and say what was wrong."""
-        held = list(charges)
-        drifts: list[Drift] = []
-        for quota in self.quotas(namespace):
-            recorded, classes = quota.used, quota.classes_used
-            quota.used = {name: Tally() for name in recorded}
-            quota.classes_used = dict.fromkeys(classes, 0)
-            for charge in held:
-                _add(quota, charge)
-            drifts += [
-                Drift(quota.name, name, recorded[name].quantity(), tally.quantity())
-                for name, tally in quota.used.items()
-                if tally.nanos != recorded[name].nanos
-            ]
-            drifts += [
-                Drift(
-                    quota.name, f"{key[0]}.{key[1]}/{key[2]}", Quantity.from_int(classes[key]), Quantity.from_int(now)
-                )
-                for key, now in quota.classes_used.items()
-                if now != classes[key]
-            ]
-        return drifts
 
 
 def _add(quota: Quota, charge: Charge) -> None:

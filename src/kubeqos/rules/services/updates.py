@@ -28,7 +28,8 @@ def has_node_ports(spec: Raw) -> bool:
 
 
 def _is_external(spec: Raw) -> bool:
-    return spec.get("type") in ("NodePort", "LoadBalancer") or bool(spec.get("externalIPs"))
+    kind = spec.get("type")
+    return kind in ("NodePort", "LoadBalancer") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
 
 
 def has_health_port(spec: Raw) -> bool:

@@ -119,7 +119,7 @@ KINDS: dict[str, KindRules] = {
         workloads.check_disruption_budget_update,
         subresources={"status": workloads.check_disruption_budget_status},
     ),
-    "CustomResourceDefinition": KindRules(definitions.check_definition, change=definitions.check_definition_change),
+    "CustomResourceDefinition": KindRules(definitions.check_definition, definitions.check_definition_update),
     "Lease": KindRules(cluster.check_lease),
     "Event": KindRules(cluster.check_event),
     "ServiceAccount": KindRules(_OBJECT),

@@ -120,6 +120,8 @@ def _check_mode(out: Errors, path: str, spec: Raw) -> None:
         if (spec.get("parallelism") or 0) > _MAX_PARALLELISM:
             why = f"must be less than or equal to {_MAX_PARALLELISM} when completion mode is Indexed"
             out.append(invalid(f"{path}.parallelism", spec["parallelism"], why))
+        if (most or 0) > _MAX_PARALLELISM:
+            out.append(invalid(f"{path}.maxFailedIndexes", most, f"must be less than or equal to {_MAX_PARALLELISM}"))
         if most is not None and completions is not None and most > completions:
             out.append(invalid(f"{path}.maxFailedIndexes", most, "must be less than or equal to completions"))
         _check_success_policy(out, f"{path}.successPolicy", spec)
@@ -238,18 +240,21 @@ def check_job_change(out: Errors, raw: Raw, old: Raw) -> None:
     """What a job is cannot change while it runs; a suspended one that never began may get another template."""
     spec, before = raw.get("spec") or NO_MAP, old.get("spec") or NO_MAP
     for field in _FIXED:
-        if field == "completions" and _resized_together(spec, before):
-            continue
-        check_immutable(out, f"spec.{field}", spec.get(field), before.get(field))
+        if field == "completions" and spec.get("completionMode") == "Indexed":
+            _check_completions(out, spec, before)
+        else:
+            check_immutable(out, f"spec.{field}", spec.get(field), before.get(field))
     never_began = before.get("suspend") and not (old.get("status") or NO_MAP).get("startTime")
     if not never_began:
         check_immutable(out, "spec.template", spec.get("template"), before.get("template"))
 
 
-def _resized_together(spec: Raw, before: Raw) -> bool:
-    """The completions of an indexed job change with its parallelism, or not at all."""
-    indexed = before.get("completionMode") == "Indexed"
-    return indexed and spec.get("completions") is not None and spec.get("completions") == spec.get("parallelism")
+def _check_completions(out: Errors, spec: Raw, before: Raw) -> None:
+    """The completions of an indexed job change with its parallelism, or not at all; that they are there is judged."""
+    wanted = spec.get("completions")
+    if wanted is not None and wanted not in (before.get("completions"), spec.get("parallelism")):
+        why = "can only be modified in tandem with spec.parallelism"
+        out.append(invalid("spec.completions", wanted, why))
 
 
 def check_cron_job(out: Errors, raw: Raw) -> None:

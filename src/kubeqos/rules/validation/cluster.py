@@ -242,7 +242,7 @@ def _check_rules(out: Errors, raw: Raw, *, namespaced: bool) -> None:
     for index, rule in enumerate(raw.get("rules") or NO_LIST):
         where, urls = f"rules[{index}]", rule.get("nonResourceURLs")
         if not rule.get("verbs"):
-            out.append(required(f"{where}.verbs", "verbs must contain at least one value"))
+            out.append(required(f"{where}.verbs"))
         if urls:
             if namespaced:
                 why = "namespaced rules cannot apply to non-resource URLs"
@@ -305,4 +305,4 @@ def check_binding_change(out: Errors, raw: Raw, old: Raw) -> None:
     role = raw.get("roleRef") or NO_MAP
     if role != (old.get("roleRef") or NO_MAP):
         shown = {"APIGroup": role.get("apiGroup", ""), "Kind": role.get("kind", ""), "Name": role.get("name", "")}
-        out.append(invalid("roleRef", shown, "cannot change roleRef"))
+        out.append(invalid("roleRef", shown, names.IMMUTABLE))

@@ -10,22 +10,40 @@ from kubeqos.model import names
 from kubeqos.model.kinds import RESOURCES
 from kubeqos.rules.customresources import rules_left_out
 from kubeqos.rules.fielderror import forbidden, invalid, not_supported, required
-from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_choice, check_immutable, complain
-from kubeqos.rules.validation.meta import check_meta, meta_of
+from kubeqos.rules.validation.common import (
+    NO_LIST,
+    NO_MAP,
+    Errors,
+    Raw,
+    check_choice,
+    check_immutable,
+    complain,
+    go_struct,
+)
+from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 
 _SCOPES = ("Cluster", "Namespaced")
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+_INTERNAL = (
+    "name", "served", "storage", "deprecated", "deprecationWarning", "schema", "subresources",
+    "additionalPrinterColumns", "selectableFields",
+)  # fmt: skip
 _BUILT_IN = frozenset(each.group for each in RESOURCES)
 
 
 def check_definition(out: Errors, raw: Raw) -> None:
     spec = raw.get("spec") or NO_MAP
-    named, group = spec.get("names") or NO_MAP, spec.get("group", "")
     check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=False)
-    wanted = f"{named.get('plural', '')}.{group}"
+    wanted = f"{(spec.get('names') or NO_MAP).get('plural', '')}.{spec.get('group', '')}"
     if (name := meta_of(raw).get("name")) and name != wanted:
         out.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    _check_spec(out, spec)
+    _check_stored(out, spec.get("versions") or NO_LIST, NO_LIST)
+
+
+def _check_spec(out: Errors, spec: Raw) -> None:
+    named, group = spec.get("names") or NO_MAP, spec.get("group", "")
     if not group:
         out.append(required("spec.group"))
     elif group in _BUILT_IN:
@@ -35,7 +53,7 @@ def check_definition(out: Errors, raw: Raw) -> None:
     check_choice(out, "spec.scope", spec.get("scope", ""), _SCOPES)
     _check_names(out, "spec.names", named)
     check_choice(out, "spec.conversion.strategy", (spec.get("conversion") or NO_MAP).get("strategy", ""), ("None",))
-    _check_versions(out, spec.get("versions") or NO_LIST)
+    _check_versions(out, spec.get("versions"))
 
 
 def _check_names(out: Errors, path: str, named: Raw) -> None:
@@ -43,18 +61,21 @@ def _check_names(out: Errors, path: str, named: Raw) -> None:
         if not named.get(field):
             out.append(required(f"{path}.{field}"))
         else:
-            complain(out, f"{path}.{field}", named[field], names.dns_1035_label(named[field].lower()))
+            mixed = "may have mixed case, but should otherwise match: " if field in ("kind", "listKind") else ""
+            wrong = names.dns_1035_label(named[field].lower() if mixed else named[field])
+            complain(out, f"{path}.{field}", named[field], [f"{mixed}{','.join(wrong)}"] if wrong else ())
     for field in ("shortNames", "categories"):
         for index, name in enumerate(named.get(field) or NO_LIST):
             complain(out, f"{path}.{field}[{index}]", name, names.dns_1035_label(name))
 
 
-def _check_versions(out: Errors, versions: Sequence[Raw]) -> None:
+def _check_versions(out: Errors, found: Sequence[Raw] | None) -> None:
+    versions = found or NO_LIST
+    told = None if found is None else [_internal(one) for one in versions]
     if sum(bool(one.get("storage")) for one in versions) != 1:
-        out.append(invalid("spec.versions", len(versions), "must have exactly one version marked as storage version"))
-        out.append(invalid("status.storedVersions", [], "must have at least one stored version"))
+        out.append(invalid("spec.versions", told, "must have exactly one version marked as storage version"))
     if len({one.get("name", "") for one in versions}) < len(versions):
-        out.append(invalid("spec.versions", len(versions), "must contain unique version names"))
+        out.append(invalid("spec.versions", told, "must contain unique version names"))
     for index, one in enumerate(versions):
         name = one.get("name", "")
         for path in (f"spec.versions[{index}].name", *(["spec.version"] if index == 0 and name else [])):
@@ -62,16 +83,23 @@ def _check_versions(out: Errors, versions: Sequence[Raw]) -> None:
         where = _home(versions, index, "schema", "validation")
         schema = (one.get("schema") or NO_MAP).get("openAPIV3Schema")
         if schema is None:
-            why = "schemas are required"
-            out.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", why))
+            out.append(required(f"spec.versions[{index}].schema.openAPIV3Schema"))
         else:
-            _check_schema(out, f"{where}.openAPIV3Schema", schema)
+            below = one.get("subresources") or NO_MAP
+            _check_schema(out, f"{where}.openAPIV3Schema", schema, status=below.get("status") is not None)
         where = _home(versions, index, "subresources", "subresources")
         if (scale := (one.get("subresources") or NO_MAP).get("scale")) is not None:
             _check_scale(out, f"{where}.scale", scale)
         where = _home(versions, index, "additionalPrinterColumns", "additionalPrinterColumns")
         for number, column in enumerate(one.get("additionalPrinterColumns") or NO_LIST):
             _check_column(out, f"{where}[{number}]", column)
+
+
+def _internal(version: Raw) -> Raw:
+    """A version as Kubernetes prints it: what all versions have in common is not kept in each of them."""
+    flags = {field: bool(version.get(field)) for field in ("served", "storage", "deprecated")}
+    shown = go_struct({**version, **flags}, _INTERNAL)
+    return {**shown, "Name": version.get("name", ""), "Schema": None, "Subresources": None}
 
 
 def _home(versions: Sequence[Raw], index: int, field: str, shared: str) -> str:
@@ -86,6 +114,8 @@ def _check_scale(out: Errors, path: str, scale: Raw) -> None:
         where = scale.get(field, "")
         if not where:
             out.append(required(f"{path}.{field}"))
+        elif not where.startswith("."):
+            out.append(invalid(f"{path}.{field}", where, "must be a simple json path starting with ."))
         elif not where.startswith(root):
             out.append(invalid(f"{path}.{field}", where, f"should be a json path under {root[:-1]}"))
 
@@ -104,10 +134,16 @@ def _check_column(out: Errors, path: str, column: Raw) -> None:
         out.append(invalid(f"{path}.JSONPath", where, "must be a simple json path starting with ."))
 
 
-def _check_schema(out: Errors, path: str, schema: Raw) -> None:
-    if schema.get("type", "") not in ("", "object"):
-        out.append(invalid(f"{path}.type", schema["type"], "must be object at the root"))
-    _check_structural(out, path, schema)
+def _check_schema(out: Errors, path: str, schema: Raw, *, status: bool) -> None:
+    kind = schema.get("type", "")
+    if not kind:
+        out.append(required(f"{path}.type", "must not be empty at the root"))
+    elif kind != "object":
+        out.append(invalid(f"{path}.type", kind, "must be object at the root"))
+        if status:
+            why = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
+            out.append(invalid(f"{path}.type", kind, why))
+    _check_structural(out, path, schema if kind else {**schema, "type": "object"})
 
 
 def _check_structural(out: Errors, path: str, schema: Any) -> None:
@@ -136,13 +172,40 @@ def _check_structural(out: Errors, path: str, schema: Any) -> None:
             _check_structural(out, f"{path}.{field}", schema[field])
 
 
-def check_definition_change(out: Errors, raw: Raw, old: Raw) -> None:
+def check_definition_update(out: Errors, raw: Raw, old: Raw) -> None:
+    check_meta_update(out, meta_of(raw), meta_of(old))
     spec, before = raw.get("spec") or NO_MAP, old.get("spec") or NO_MAP
     for field in ("group", "scope"):
-        check_immutable(out, f"spec.{field}", spec.get(field), before.get(field))
+        check_immutable(out, f"spec.{field}", spec.get(field, ""), before.get(field))
     for field in ("plural", "kind"):
-        new, known = ((one.get("names") or NO_MAP).get(field) for one in (spec, before))
+        new, known = ((one.get("names") or NO_MAP).get(field, "") for one in (spec, before))
         check_immutable(out, f"spec.names.{field}", new, known)
+    _check_spec(out, spec)
+    _check_stored(out, spec.get("versions") or NO_LIST, (old.get("status") or NO_MAP).get("storedVersions") or NO_LIST)
+
+
+def _check_stored(out: Errors, versions: Sequence[Raw], stored: Sequence[str]) -> None:
+    """Objects may be kept in every version that was ever stored, so each of them stays."""
+    kept = [one.get("name", "") for one in versions if one.get("storage")]
+    told = [*stored, *(name for name in kept[:1] if name not in stored)]
+    if not told:
+        out.append(invalid("status.storedVersions", [], "must have at least one stored version"))
+        return
+    left = list(told)
+    for one in versions:
+        name = one.get("name", "")
+        if name in left:
+            left.remove(name)
+        elif one.get("storage"):
+            out.append(invalid("status.storedVersions", told, f"must have the storage version {name}"))
+    for index, name in enumerate(stored):
+        if name in left:
+            why = (
+                f"missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions"
+                f" until a storage migration ensures no data remains persisted in {name} and removes {name} from"
+                " status.storedVersions"
+            )
+            out.append(invalid(f"status.storedVersions[{index}]", name, why))
 
 
 def definition_warnings(raw: Raw) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kubeqos.model import names
-from kubeqos.model.labels import selects
 from kubeqos.rules.fielderror import invalid, not_supported, required
 from kubeqos.rules.validation.claims import check_volume_claim_spec
 from kubeqos.rules.validation.common import (
@@ -20,7 +19,7 @@ from kubeqos.rules.validation.common import (
 )
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pods.spec import check_pod_template
-from kubeqos.rules.validation.workloads import MISMATCH, check_always_running, check_int_or_percent
+from kubeqos.rules.validation.workloads import check_always_running, check_int_or_percent, check_match
 
 _RETENTIONS = ("Retain", "Delete")
 _ORDERS = ("OrderedReady", "Parallel")
@@ -37,7 +36,7 @@ def check_daemon_set(out: Errors, raw: Raw) -> None:
     spec = raw.get("spec") or NO_MAP
     template = spec.get("template") or NO_MAP
     if _check_selector(out, spec, "daemonset"):
-        _check_match(out, spec.get("selector"), template)
+        check_match(out, spec.get("selector"), template)
     check_pod_template(out, "spec.template", template)
     check_always_running(out, template, "DaemonSet")
     for field in ("minReadySeconds", "revisionHistoryLimit"):
@@ -54,12 +53,6 @@ def _check_selector(out: Errors, spec: Raw, owner: str) -> bool:
     if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
         out.append(invalid("spec.selector", selector, f"empty selector is invalid for {owner}"))
     return not wrong
-
-
-def _check_match(out: Errors, selector: Raw | None, template: Raw) -> None:
-    labels = meta_of(template).get("labels") or NO_MAP
-    if selector is None or not selects(selector, labels):
-        out.append(invalid("spec.template.metadata.labels", labels or None, MISMATCH))
 
 
 def _check_daemon_strategy(out: Errors, path: str, strategy: Raw) -> None:
@@ -94,6 +87,8 @@ def check_stateful_set(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.dns_label, namespaced=True)
     for index, claim in enumerate((raw.get("spec") or NO_MAP).get("volumeClaimTemplates") or NO_LIST):
         check_volume_claim_spec(out, f"spec.volumeClaimTemplates[{index}].spec", claim.get("spec") or NO_MAP)
+    if service := (raw.get("spec") or NO_MAP).get("serviceName"):  # it cannot change, so it is judged once
+        complain(out, "spec.serviceName", service, names.dns_label(service))
     _check_stateful_set(out, raw)
 
 
@@ -111,8 +106,6 @@ def _check_stateful_set(out: Errors, raw: Raw) -> None:
     for field in ("replicas", "minReadySeconds"):
         check_non_negative(out, f"spec.{field}", spec.get(field))
     check_non_negative(out, "spec.ordinals.start", (spec.get("ordinals") or NO_MAP).get("start"))
-    if spec.get("serviceName"):
-        complain(out, "spec.serviceName", spec["serviceName"], names.dns_label(spec["serviceName"]))
     _check_stateful_pods(out, spec)
 
 
@@ -125,7 +118,7 @@ def _check_stateful_pods(out: Errors, spec: Raw) -> None:
         out.append(invalid("spec.selector", selector, ""))
     else:
         if selector is None or selector.get("matchLabels") or selector.get("matchExpressions"):
-            _check_match(out, selector, template)
+            check_match(out, selector, template)
         claimed = [meta_of(claim).get("name", "") for claim in spec.get("volumeClaimTemplates") or NO_LIST]
         pod = template.get("spec") or NO_MAP
         volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(claimed)]

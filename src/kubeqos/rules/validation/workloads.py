@@ -87,12 +87,16 @@ def _check_selected_template(out: Errors, spec: Raw) -> None:
 
 
 def _check_template(out: Errors, template: Raw, selector: Raw | None, owner: str) -> None:
+    check_match(out, selector, template)
+    check_pod_template(out, "spec.template", template)
+    check_always_running(out, template, owner)
+
+
+def check_match(out: Errors, selector: Raw | None, template: Raw) -> None:
     """No selector at all selects nothing; an empty one selects everything."""
     labels = meta_of(template).get("labels") or NO_MAP
     if selector is None or not selects(selector, labels):
         out.append(invalid("spec.template.metadata.labels", labels or None, MISMATCH))
-    check_pod_template(out, "spec.template", template)
-    check_always_running(out, template, owner)
 
 
 def check_always_running(out: Errors, template: Raw, owner: str) -> None:

@@ -42,8 +42,9 @@ def _check_hook_name(out: Errors, path: str, value: Any) -> None:
     if not value:
         out.append(required(path))
         return
-    complain(out, path, value, names.dns_subdomain(value))
-    if value.count(".") < 2:
+    wrong = names.dns_subdomain(value)
+    complain(out, path, value, wrong)
+    if not wrong and value.count(".") < 2:
         out.append(invalid(path, value, "should be a domain with at least three segments separated by dots"))
 
 
@@ -124,7 +125,7 @@ def _check_validations(out: Errors, path: str, spec: Raw) -> None:
 def _check_actions(out: Errors, path: str, value: Any) -> None:
     actions = value or NO_LIST
     if not actions:
-        out.append(required(path, "at least one validation action is required"))
+        out.append(required(path))
     within(word("Audit", "Deny", "Warn"))(out, path, actions)
     unique()(out, path, actions)
     if {"Deny", "Warn"} <= set(actions):
@@ -175,7 +176,7 @@ TYPES: dict[str, Fields] = {
     },
     "admissionregistration/v1.Validation": {
         "expression": needed("expression is not specified"),
-        "reason": choice("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"),
+        "reason": choice("Forbidden", "Invalid", "RequestEntityTooLarge"),
     },
     "admissionregistration/v1.ValidatingAdmissionPolicyBindingSpec": {
         **_BINDING,
@@ -183,6 +184,7 @@ TYPES: dict[str, Fields] = {
     },
     "admissionregistration/v1.MutatingAdmissionPolicySpec": {
         "matchConstraints": set_at_all(),
+        "mutations": needed("mutations must contain at least one item"),
         "failurePolicy": _FAILURES,
         "": _check_policy,
     },

@@ -32,7 +32,7 @@ _LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
 def _check_spec(out: Errors, path: str, spec: Raw) -> None:
     lowest, highest = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if not highest:
-        out.append(required(f"{path}.maxReplicas", "must be set and greater than 0"))
+        out.append(required(f"{path}.maxReplicas"))
     elif highest < 0:
         out.append(invalid(f"{path}.maxReplicas", highest, "must be greater than or equal to 1"))
     if lowest is not None and highest < lowest:

@@ -18,7 +18,7 @@ from kubeqos.rules.validation.common import Check, Errors, complain
 Fields = Mapping[str, Check | tuple[Check, ...]]
 """What judges the fields of a type, by name; the empty name is the object itself."""
 
-PROTOCOLS = ("TCP", "UDP", "SCTP")
+PROTOCOLS = ("SCTP", "TCP", "UDP")
 _PREFIXED_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 _NO_PREFIXED_PATH = 'must be a domain-prefixed path (such as "acme.io/foo")'
 _DRIVER_MAX = 63
@@ -132,7 +132,8 @@ def named(rule: names.NameRule, *, lower: bool = False) -> Check:
 
     def check(out: Errors, path: str, value: Any) -> None:
         if value:
-            complain(out, path, value, rule(value.lower() if lower else value))
+            judged_as = value.lower() if lower else value
+            complain(out, path, judged_as, rule(judged_as))
 
     return check
 
@@ -201,7 +202,7 @@ def driver_name(out: Errors, path: str, value: Any) -> None:
         return
     if len(value) > _DRIVER_MAX:
         out.append(too_long(path, _DRIVER_MAX))
-    complain(out, path, value.lower(), names.dns_subdomain(value.lower()))
+    complain(out, path, value, names.dns_subdomain(value.lower()))
 
 
 def prefixed_path(out: Errors, path: str, value: Any) -> None:

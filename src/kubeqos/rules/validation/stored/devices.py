@@ -22,6 +22,15 @@ from kubeqos.rules.validation.stored.checks import (
 _MODES = ("All", "ExactCount")
 _NODE_FIELDS = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _LONGEST_POOL, _LONGEST_VALUE, _LONGEST_DOMAIN = 253, 64, 63
+_ONE_ATTRIBUTE = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+_IDENTIFIER = (
+    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters"
+    " or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
+)
+_NO_EXPRESSION = (
+    "compilation failed: ERROR: <input>:1:0: Syntax error: mismatched input '<EOF>' expecting {'[', '{', '(', '.', '-',"
+    " '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
+)
 _VALUES = ("bool", "int", "string", "version", "bools", "ints", "strings", "versions")
 
 
@@ -31,7 +40,7 @@ def _check_claim(out: Errors, path: str, claim: Raw) -> None:
     for index, request in enumerate(claim.get("requests") or NO_LIST):
         name = request.get("name", "")
         if name in known:
-            out.append(duplicate(f"{path}.requests[{index}]", name))
+            out.append(duplicate(f"{path}.requests[{index}]", request))
         known |= {name, *(f"{name}/{one.get('name', '')}" for one in request.get("firstAvailable") or NO_LIST)}
     for index, constraint in enumerate(claim.get("constraints") or NO_LIST):
         where = f"{path}.constraints[{index}]"
@@ -42,8 +51,10 @@ def _check_claim(out: Errors, path: str, claim: Raw) -> None:
             seen.add(name)
             if name not in known:
                 why = (
-                    "must be the name of a request in the claim, or that and the name of a subrequest with '/' between"
+                    "must be the name of a request in the claim or the name of a request and a subrequest"
+                    " separated by '/'"
                 )
+                complain(out, f"{where}.requests[{number}]", name, names.dns_label(name))
                 out.append(invalid(f"{where}.requests[{number}]", name, why))
 
 
@@ -71,7 +82,7 @@ def _check_count(out: Errors, path: str, request: Raw) -> None:
 def _check_constraint(out: Errors, path: str, constraint: Raw) -> None:
     match, distinct = constraint.get("matchAttribute"), constraint.get("distinctAttribute")
     if match is None and distinct is None:
-        out.append(required(path, "exactly one of `matchAttribute` or `distinctAttribute` is required"))
+        out.append(required(path, _ONE_ATTRIBUTE))
 
 
 def _check_full_name(out: Errors, path: str, value: Any) -> None:
@@ -80,18 +91,18 @@ def _check_full_name(out: Errors, path: str, value: Any) -> None:
         return
     domain, slash, name = value.rpartition("/")
     if not slash:
-        out.append(invalid(path, value, "must include a domain"))
+        out.append(invalid(path, value, "a fully qualified name must be a domain and a name separated by a slash"))
     if value and len(value) > _LONGEST_DOMAIN and not slash:
         out.append(too_long(path, 32))
     if domain:
         complain(out, path, domain, names.dns_subdomain(domain))
-    if slash and not name.isidentifier():
-        out.append(invalid(path, name, "a valid C identifier must start with alphabetic character or '_'"))
+    if not (name.isascii() and name.isidentifier()):
+        out.append(invalid(path, name, _IDENTIFIER))
 
 
 def _check_expression(out: Errors, path: str, value: Any) -> None:
     if not value:
-        out.append(invalid(path, "", "compilation failed: ERROR: <input>:1:1: Syntax error: no expression"))
+        out.append(invalid(path, "", _NO_EXPRESSION))
 
 
 def _check_slice(out: Errors, path: str, spec: Raw) -> None:
@@ -125,7 +136,8 @@ def _check_pool_name(out: Errors, path: str, value: Any) -> None:
 def _check_attribute(out: Errors, path: str, attribute: Raw) -> None:
     present = [field for field in _VALUES if attribute.get(field) is not None]
     if len(present) != 1:
-        out.append(invalid(path, attribute, "exactly one value must be specified"))
+        why = "must specify one of: `int`, `bool`, `string`, `version`, `ints`, `bools`, `strings`, `versions`"
+        out.append(invalid(path, "", why))
 
 
 _REQUEST_NAME = judged(names.dns_label, unset=False)

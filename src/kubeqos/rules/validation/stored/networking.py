@@ -28,7 +28,7 @@ from kubeqos.rules.validation.stored.checks import (
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 _NOT_IN_PATHS, _NOT_AT_THE_END = ("//", "/./", "/../", "%2f", "%2F"), ("/..", "/.")
-_ADDRESSES = ("IPv4", "IPv6", "FQDN")
+_ADDRESSES = ("FQDN", "IPv4", "IPv6")
 _LONGEST_CONTROLLER = 250
 
 
@@ -165,6 +165,20 @@ def _check_cidrs(out: Errors, path: str, value: Any) -> None:
         )
 
 
+def check_cidrs_change(out: Errors, raw: Raw, old: Raw) -> None:
+    """Ranges stay; one of the other family may be added to a single one."""
+    ranges, before = ((one.get("spec") or NO_MAP).get("cidrs") for one in (raw, old))
+    wanted, had = ranges or NO_LIST, before or NO_LIST
+    if len(wanted) != len(had) and (len(had), len(wanted)) != (1, 2):
+        out.append(invalid("spec.cidrs", ranges, names.IMMUTABLE))
+        return
+    for index, (one, known) in enumerate(zip(wanted, had, strict=False)):
+        if one != known:
+            out.append(invalid(f"spec.cidrs[{index}]", one, names.IMMUTABLE))
+    if len(wanted) > len(had):
+        _check_cidrs(out, "spec.cidrs", wanted)
+
+
 def _check_slice(out: Errors, path: str, raw: Raw) -> None:
     """The addresses of a slice are all of its type."""
     kind = raw.get("addressType")
@@ -207,6 +221,9 @@ def _check_subset(out: Errors, path: str, subset: Raw) -> None:
 
 
 def _check_ip(out: Errors, path: str, value: Any) -> None:
+    """Kubernetes reads an address of Endpoints twice, and says each time that it is none."""
+    if names.parse_ip(value or "") is None:
+        out.append(invalid(path, value or "", "must be a valid IP address"))
     _check_endpoint(out, path, value or "")
 
 
@@ -214,7 +231,7 @@ _SEGMENT = needs_name(names.path_segment)
 _REFERENCE: Fields = {"apiGroup": judged(names.dns_subdomain), "kind": _SEGMENT, "name": _SEGMENT}
 TYPES: dict[str, Fields] = {
     "networking/v1.NetworkPolicySpec": {"policyTypes": _check_policy_types},
-    "networking/v1.NetworkPolicyPort": {"protocol": choice(*PROTOCOLS), "": _check_policy_port},
+    "networking/v1.NetworkPolicyPort": {"protocol": choice("TCP", "UDP", "SCTP"), "": _check_policy_port},
     "networking/v1.NetworkPolicyPeer": {"": _check_peer},
     "networking/v1.IPBlock": {"cidr": (), "": _check_block},
     "networking/v1.IngressSpec": {"ingressClassName": judged(names.dns_subdomain), "": _check_ingress},
@@ -228,7 +245,7 @@ TYPES: dict[str, Fields] = {
         "pathType": (set_at_all("pathType must be specified"), choice(*_PATH_TYPES)),
         "": _check_path,
     },
-    "networking/v1.IngressServiceBackend": {"name": needs_name(names.dns_1035_label)},
+    "networking/v1.IngressServiceBackend": {"name": needs_name(names.dns_label)},
     "core/v1.TypedLocalObjectReference": _REFERENCE,
     "networking/v1.IngressClassSpec": {"controller": (longest(_LONGEST_CONTROLLER), prefixed_path)},
     "networking/v1.IngressClassParametersReference": {
@@ -255,7 +272,7 @@ TYPES: dict[str, Fields] = {
         "appProtocol": judged(names.qualified_name),
     },
     "discovery/v1.Endpoint": {
-        "addresses": needed("must contain at least 1 address"),
+        "addresses": needed(),
         "nodeName": judged(names.dns_subdomain),
         "hostname": judged(names.dns_label),
     },

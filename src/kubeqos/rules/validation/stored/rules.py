@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from kubeqos.codec import value_at
 from kubeqos.model import names, schema
 from kubeqos.model.kinds import BY_VERSION
-from kubeqos.rules.validation.common import Errors, Raw, check_immutable
+from kubeqos.rules.fielderror import invalid
+from kubeqos.rules.validation.common import Errors, Raw
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
-from kubeqos.rules.validation.stored import storage, system
+from kubeqos.rules.validation.stored import networking, storage, system
 from kubeqos.rules.validation.stored.walk import check_fields, check_status
 
 Create = Callable[[Errors, Raw], None]
@@ -30,6 +31,8 @@ class StoredRules:
     """What else may not change."""
     judged_once: bool = False
     """What cannot change is not judged again."""
+    shows: bool = True
+    """Whether a refusal shows what the unchangeable should have become; some parts of Kubernetes write null there."""
 
 
 def _bundle_name(name: str) -> names.Complaints:
@@ -39,7 +42,7 @@ def _bundle_name(name: str) -> names.Complaints:
 
 RULES: dict[tuple[str, str, str], StoredRules] = {
     ("storage.k8s.io", "v1", "StorageClass"): StoredRules(
-        immutable=("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
+        immutable=("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"), shows=False
     ),
     ("storage.k8s.io", "v1", "CSINode"): StoredRules(change=storage.check_node_change),
     ("storage.k8s.io", "v1", "CSIDriver"): StoredRules(immutable=("spec.attachRequired", "spec.volumeLifecycleModes")),
@@ -48,20 +51,20 @@ RULES: dict[tuple[str, str, str], StoredRules] = {
     ("storage.k8s.io", "v1", "VolumeAttributesClass"): StoredRules(change=storage.check_attributes_change),
     ("", "v1", "PersistentVolume"): StoredRules(change=storage.check_volume_change),
     ("", "v1", "Endpoints"): StoredRules(),
-    ("discovery.k8s.io", "v1", "EndpointSlice"): StoredRules(immutable=("addressType",)),
-    ("resource.k8s.io", "v1", "ResourceClaim"): StoredRules(immutable=("spec",), judged_once=True),
+    ("discovery.k8s.io", "v1", "EndpointSlice"): StoredRules(immutable=("addressType",), shows=False),
+    ("resource.k8s.io", "v1", "ResourceClaim"): StoredRules(immutable=("spec",), judged_once=True, shows=False),
     ("resource.k8s.io", "v1", "ResourceClaimTemplate"): StoredRules(immutable=("spec",)),
     ("resource.k8s.io", "v1", "ResourceSlice"): StoredRules(
         immutable=("spec.driver", "spec.nodeName", "spec.pool.name")
     ),
     ("resource.k8s.io", "v1", "DeviceClass"): StoredRules(),
     ("resource.k8s.io", "v1", "DeviceTaintRule"): StoredRules(),
-    ("node.k8s.io", "v1", "RuntimeClass"): StoredRules(immutable=("handler",)),
+    ("node.k8s.io", "v1", "RuntimeClass"): StoredRules(immutable=("handler",), shows=False),
     ("networking.k8s.io", "v1", "NetworkPolicy"): StoredRules(),
     ("networking.k8s.io", "v1", "Ingress"): StoredRules(),
     ("networking.k8s.io", "v1", "IngressClass"): StoredRules(immutable=("spec.controller",)),
-    ("networking.k8s.io", "v1", "IPAddress"): StoredRules(names.ip_address, immutable=("spec.parentRef",)),
-    ("networking.k8s.io", "v1", "ServiceCIDR"): StoredRules(),
+    ("networking.k8s.io", "v1", "IPAddress"): StoredRules(names.ip_address, immutable=("spec.parentRef",), shows=False),
+    ("networking.k8s.io", "v1", "ServiceCIDR"): StoredRules(change=networking.check_cidrs_change, judged_once=True),
     ("autoscaling", "v2", "HorizontalPodAutoscaler"): StoredRules(),
     ("certificates.k8s.io", "v1", "CertificateSigningRequest"): StoredRules(immutable=("spec",)),
     ("certificates.k8s.io", "v1", "ClusterTrustBundle"): StoredRules(_bundle_name, immutable=("spec.signerName",)),
@@ -94,7 +97,9 @@ def checks_of(key: tuple[str, str, str]) -> tuple[Create, Update, Update]:
         if not rules.judged_once:
             check_fields(out, raw, schema.kind(*key))
         for path in rules.immutable:
-            check_immutable(out, path, _at(raw, path), _at(old, path))
+            now, was = (value_at(one, path.split(".")) for one in (raw, old))
+            if now != was:
+                out.append(invalid(path, now if rules.shows else None, names.IMMUTABLE))
         if rules.change is not None:
             rules.change(out, raw, old)
 
@@ -103,10 +108,3 @@ def checks_of(key: tuple[str, str, str]) -> tuple[Create, Update, Update]:
         check_status(out, raw, schema.kind(*key))
 
     return create, update, status
-
-
-def _at(raw: Raw, path: str) -> Any:
-    found: Any = raw
-    for step in path.split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found

@@ -6,6 +6,7 @@ from typing import Any
 
 from kubeqos.model import names
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
+from kubeqos.rules.validation.claims import check_access_modes
 from kubeqos.rules.validation.common import NO_LIST, NO_MAP, Errors, Raw, check_immutable, check_no_backsteps, complain
 from kubeqos.rules.validation.stored.checks import (
     Fields,
@@ -22,7 +23,6 @@ from kubeqos.rules.validation.stored.checks import (
     unique,
 )
 
-_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _LIFECYCLES = ("Persistent", "Ephemeral")
 _SOURCES = (
     "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs",
@@ -31,7 +31,7 @@ _SOURCES = (
 )  # fmt: skip
 _SECRETS = tuple(f"{step}SecretRef" for step in ("controllerPublish", "controllerExpand", "nodePublish", "nodeExpand"))
 _TOLD_LATER = ("controllerExpandSecretRef", "nodeExpandSecretRef")
-_LONGEST_NODE_ID = 192
+_LONGEST_NODE_ID = 256
 _SHORTEST_TOKEN, _LONGEST_TOKEN = 600, 1 << 32
 
 
@@ -49,12 +49,9 @@ def _check_volume(out: Errors, path: str, spec: Raw) -> None:
 
 
 def _check_access_modes(out: Errors, path: str, value: Any) -> None:
-    modes = value or NO_LIST
-    if not modes:
+    if not value:
         out.append(required(path))
-    out.extend(not_supported(path, mode, _ACCESS_MODES) for mode in modes if mode not in _ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and set(modes) & set(_ACCESS_MODES[:3]):
-        out.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
+    check_access_modes(out, path, value or NO_LIST)
 
 
 def _check_capacity(out: Errors, path: str, value: Any) -> None:
@@ -92,10 +89,10 @@ def _check_topologies(out: Errors, path: str, value: Any) -> None:
 def _check_attached(out: Errors, path: str, source: Raw) -> None:
     name, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
     if name is None and inline is None:
-        why = "must specify exactly one of inlineVolumeSource and persistentVolumeName"
+        why = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
         out.append(required(path, why))
     elif name is not None and inline is not None:
-        out.append(forbidden(path, "must specify exactly one of inlineVolumeSource and persistentVolumeName"))
+        out.append(forbidden(path, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
     elif name is not None:
         if not name:
             out.append(required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName"))
@@ -131,14 +128,42 @@ def _check_parameters(out: Errors, path: str, value: Any) -> None:
         out.append(invalid(path, "", "field can not be empty."))
 
 
+def _check_reclaim(out: Errors, path: str, value: Any) -> None:
+    """An empty word is taken for none."""
+    choice("Delete", "Retain")(out, path, value or None)
+
+
 def check_volume_change(out: Errors, raw: Raw, old: Raw) -> None:
     """A volume stays where it is; secrets for making it larger may be told later."""
     spec, before = raw.get("spec") or NO_MAP, old.get("spec") or NO_MAP
     if any(_fixed(spec.get(field), before.get(field)) != before.get(field) for field in _SOURCES):
         out.append(forbidden("spec.persistentvolumesource", "spec.persistentvolumesource is immutable after creation"))
-    for field in ("volumeMode", "nodeAffinity"):
-        if before.get(field) is not None:
-            check_immutable(out, field, spec.get(field), before[field])
+    if (mode := before.get("volumeMode")) is not None:
+        check_immutable(out, "volumeMode", spec.get("volumeMode"), mode)
+    place, known = spec.get("nodeAffinity"), before.get("nodeAffinity")
+    if known is not None and _renamed(place, known) != known:
+        out.append(invalid("nodeAffinity", place, f"{names.IMMUTABLE}, except for updating from beta label to GA"))
+
+
+_STABLE = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+}
+
+
+def _renamed(new: Any, old: Any) -> Any:
+    """A part of a node affinity with the keys that it had, where they became the stable ones of the same meaning."""
+    if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
+        return [_renamed(one, known) for one, known in zip(new, old, strict=True)]
+    if not isinstance(new, dict) or not isinstance(old, dict):
+        return new
+    made = {key: _renamed(value, old.get(key)) for key, value in new.items()}
+    if old.get("key") and new.get("key", "") == _STABLE.get(old["key"], ""):  # a key that is not in it has none, too
+        made["key"] = old["key"]
+    return made
 
 
 def _fixed(source: Any, before: Any) -> Any:
@@ -181,7 +206,7 @@ TYPES: dict[str, Fields] = {
     "storage/v1.StorageClass": {
         "provisioner": needs_name(names.qualified_name, lower=True),
         "parameters": _check_parameters,
-        "reclaimPolicy": choice("Delete", "Retain"),
+        "reclaimPolicy": _check_reclaim,
         "volumeBindingMode": (set_at_all(), choice("Immediate", "WaitForFirstConsumer")),
         "allowedTopologies": _check_topologies,
     },

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 from typing import Any
 
@@ -24,6 +22,7 @@ from kubeqos.rules.validation.stored.checks import (
     within,
     word,
 )
+from kubeqos.rules.validation.stored.signing import check_request, check_stub_request, check_trust_bundle
 
 _USAGES = (
     "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
@@ -33,10 +32,10 @@ _USAGES = (
 )  # fmt: skip
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
 _SUBJECTS = {"Group": "group", "ServiceAccount": "serviceAccount", "User": "user"}
+_DISTINGUISHERS = ("ByNamespace", "ByUser")
 _LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
 _MOST_QUEUES, _MOST_PRECEDENCE, _MOST_BITS = 10_000_000, 10_000, 60
 _KEY = ("key", "operator", "value", "effect")
-_HEADER = b"-----BEGIN CERTIFICATE REQUEST-----"
 
 
 def _check_scheduling(out: Errors, path: str, raw: Raw) -> None:
@@ -49,15 +48,6 @@ def _check_scheduling(out: Errors, path: str, raw: Raw) -> None:
         if key in seen:
             out.append(duplicate(f"{path}.tolerations[{index}]", toleration))
         seen.add(key)
-
-
-def _check_request(out: Errors, path: str, value: Any) -> None:
-    try:
-        pem = base64.b64decode(value or "", validate=True)
-    except (binascii.Error, ValueError):
-        pem = b""
-    if _HEADER not in pem:
-        out.append(invalid(path, value or "", "PEM block type must be CERTIFICATE REQUEST"))
 
 
 def _check_signer(out: Errors, path: str, value: Any) -> None:
@@ -92,6 +82,11 @@ def _check_flow_rule(out: Errors, path: str, rule: Raw) -> None:
         out.append(required(path, "at least one of resourceRules and nonResourceRules has to be non-empty"))
 
 
+def _check_distinguisher(out: Errors, path: str, value: Any) -> None:
+    if value not in _DISTINGUISHERS:
+        out.append(not_supported(path, {"Type": value or ""}, _DISTINGUISHERS))
+
+
 def _check_verbs(out: Errors, path: str, value: Any) -> None:
     verbs = value or NO_LIST
     if not verbs:
@@ -111,7 +106,9 @@ def _check_namespaces(out: Errors, path: str, rule: Raw) -> None:
         lone_star("namespaces")(out, where, namespaces)
     else:
         for index, namespace in enumerate(namespaces):
-            complain(out, f"{where}[{index}]", namespace, names.dns_label(namespace))
+            if wrong := names.dns_label(namespace):
+                why = f"each member of this list must be '*' or a DNS-1123 label; {'; '.join(wrong)}"
+                out.append(invalid(f"{where}[{index}]", namespace, why))
 
 
 def _check_urls(out: Errors, path: str, value: Any) -> None:
@@ -154,9 +151,9 @@ def _check_level(out: Errors, path: str, spec: Raw) -> None:
     elif kind not in ("Exempt", "Limited"):
         out.append(not_supported(f"{path}.type", kind, ("Exempt", "Limited")))
     if kind == "Limited" and spec.get("limited") is None:
-        out.append(required(f"{path}.limited", "must not be empty when type is Limited"))
+        out.append(required(f"{path}.limited"))
     if kind != "Limited" and spec.get("limited") is not None:
-        out.append(forbidden(f"{path}.limited", "must be nil if the type is not Limited"))
+        out.append(forbidden(f"{path}.limited"))
     if kind == "Limited" and spec.get("exempt") is not None:
         out.append(forbidden(f"{path}.exempt", "must be nil if the type is Limited"))
 
@@ -168,9 +165,9 @@ def _check_response(out: Errors, path: str, raw: Raw) -> None:
     elif kind not in ("Queue", "Reject"):
         out.append(not_supported(f"{path}.type", kind, ("Queue", "Reject")))
     if kind == "Queue" and queuing is None:
-        out.append(required(f"{path}.queuing", "must not be empty if limited.limitResponse.type is Limited"))
+        out.append(required(f"{path}.queuing"))
     if kind != "Queue" and queuing is not None:
-        out.append(forbidden(f"{path}.queuing", "must be nil if limited.limitResponse.type is not Limited"))
+        out.append(forbidden(f"{path}.queuing"))
 
 
 def _check_queues(out: Errors, path: str, raw: Raw) -> None:
@@ -206,16 +203,18 @@ TYPES: dict[str, Fields] = {
     "node/v1.Scheduling": {"tolerations": (), "": _check_scheduling},
     "apps/v1.ControllerRevision": {"data": set_at_all("data is mandatory"), "revision": least(0)},
     "certificates/v1.CertificateSigningRequestSpec": {
-        "request": _check_request,
+        "request": check_request,
         "signerName": _check_signer,
         "usages": (needed(), within(word(*_USAGES)), unique()),
         "expirationSeconds": least(600, "may not specify a duration less than 600 seconds (10 minutes)"),
     },
+    "certificates/v1.ClusterTrustBundleSpec": {"trustBundle": check_trust_bundle},
+    "certificates/v1.PodCertificateRequestSpec": {"stubPKCS10Request": check_stub_request},
     "flowcontrol/v1.FlowSchemaSpec": {"matchingPrecedence": _check_precedence},
     "flowcontrol/v1.PriorityLevelConfigurationReference": {
         "name": (needed("must reference a priority level"), named(names.dns_subdomain)),
     },
-    "flowcontrol/v1.FlowDistinguisherMethod": {"type": word("ByNamespace", "ByUser")},
+    "flowcontrol/v1.FlowDistinguisherMethod": {"type": _check_distinguisher},
     "flowcontrol/v1.PolicyRulesWithSubjects": {
         "subjects": needed("subjects must contain at least one value"),
         "": _check_flow_rule,
@@ -223,7 +222,7 @@ TYPES: dict[str, Fields] = {
     "flowcontrol/v1.Subject": {"kind": (), "": _check_subject},
     "flowcontrol/v1.ServiceAccountSubject": {
         "name": needs_name(lambda text: () if text == "*" else names.dns_subdomain(text)),
-        "namespace": needs_name(names.dns_label),
+        "namespace": (needed("must specify namespace for service account"), named(names.dns_label)),
     },
     "flowcontrol/v1.ResourcePolicyRule": {
         "verbs": _check_verbs,

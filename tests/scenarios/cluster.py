@@ -76,8 +76,9 @@ class ScenarioCluster:
             {"Content-Type": "application/merge-patch+json"},
         )
         assert answer.code == 200, answer.body
-        # New nodes are tainted not-ready until their lifecycle controller sees them ready; nothing runs here to do so.
-        self.kubectl("taint", "node", name, "node.kubernetes.io/not-ready:NoSchedule-")
+        # New nodes are tainted not-ready until their lifecycle controller sees them ready. Where none runs nobody takes
+        # the taint away; where one runs it may have put another in its place already, and kubectl finds none.
+        self.kubectl("taint", "node", name, "node.kubernetes.io/not-ready:NoSchedule-", check=False)
 
     def wait(self, what: str, is_so: Callable[[], Any], seconds: float = 120) -> Any:
         """Poll until something is so; says what it was waiting for when it never is."""

@@ -24,25 +24,30 @@ QOS = {
 }
 
 
+def submit_two_pods(made: ScenarioCluster, hard: dict[str, str]) -> None:
+    """The first has the only slot of its class, the second waits for it; a quota counts both."""
+    first = pod("first", ("rdt", "gold"))
+    first["spec"]["qosResources"] = [{"name": "network", "class": "fast"}]
+    made.apply(first)
+    made.wait("first is bound", lambda: made.pod("first")["spec"].get("nodeName"))
+    made.apply(pod("second", ("rdt", "gold")))
+    made.wait("second waits", lambda: condition(made.pod("second")))
+    made.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "limits"},
+            "spec": {"hard": hard, "scopes": ["NotTerminating"]},
+        }
+    )
+    made.wait("usage is known", lambda: made.get("quota", "limits")["status"].get("used", {}).get("pods") == "2")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioCluster]:
     with scenario_cluster(tmp_path_factory.mktemp("cli")) as made:
         made.node("node-a", qos=QOS)
-        first = pod("first", ("rdt", "gold"))
-        first["spec"]["qosResources"] = [{"name": "network", "class": "fast"}]
-        made.apply(first)
-        made.wait("first is bound", lambda: made.pod("first")["spec"].get("nodeName"))
-        made.apply(pod("second", ("rdt", "gold")))
-        made.wait("second waits", lambda: condition(made.pod("second")))
-        made.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "ResourceQuota",
-                "metadata": {"name": "limits"},
-                "spec": {"hard": {"pods": "4"}, "scopes": ["NotTerminating"]},
-            }
-        )
-        made.wait("usage is known", lambda: made.get("quota", "limits")["status"].get("used", {}).get("pods") == "2")
+        submit_two_pods(made, {"pods": "4"})
         yield made
 
 

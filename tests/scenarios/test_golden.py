@@ -20,8 +20,7 @@ from kubeqos.model.hardware.named import regular
 from tests.scenarios.cluster import ScenarioCluster, needs_kubectl, scenario_cluster
 from tests.scenarios.recording import compare
 from tests.scenarios.terminal import environment, on_terminal, piped
-from tests.scenarios.test_cli import QOS
-from tests.scenarios.test_scheduling import condition, pod
+from tests.scenarios.test_cli import QOS, submit_two_pods
 
 SIMULATE = "examples/simulate"
 POLICIES = f"--policy {SIMULATE}/spread.yaml --policy {SIMULATE}/pack.yaml"
@@ -118,21 +117,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioCluste
             f"kubeqos.io/assignments={encode_assignments(assignments)}",
         )
         made.node("node-b", cpu="1")
-        first = pod("first", ("rdt", "gold"))
-        first["spec"]["qosResources"] = [{"name": "network", "class": "fast"}]
-        made.apply(first)
-        made.wait("first is bound", lambda: made.pod("first")["spec"].get("nodeName"))
-        made.apply(pod("second", ("rdt", "gold")))
-        made.wait("second waits", lambda: condition(made.pod("second")))
-        made.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "ResourceQuota",
-                "metadata": {"name": "limits"},
-                "spec": {"hard": {"pods": "2", "requests.cpu": "1"}, "scopes": ["NotTerminating"]},
-            }
-        )
-        made.wait("usage is known", lambda: made.get("quota", "limits")["status"].get("used", {}).get("pods") == "2")
+        submit_two_pods(made, {"pods": "2", "requests.cpu": "1"})
         made.wait("events are there", lambda: len(made.get("events")["items"]) >= 2)
         records = "/apis/decisions.kubeqos.io/v1/namespaces/default/poddecisions"
         made.wait("records are there", lambda: _told(made.live.call("GET", records).body) >= {"Placement", "Waiting"})

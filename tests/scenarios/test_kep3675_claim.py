@@ -151,7 +151,7 @@ async def test_a_sick_driver_keeps_only_its_own_pods_waiting(cluster: Cluster) -
     assert manager is not None
     driver = manager.drivers.table[DRIVER]
     object.__setattr__(manager.drivers, "probe", _never)
-    await manager.drivers._fell_ill(driver, "the test says so")
+    manager.drivers._fell_ill(driver, "the test says so")
     told = "jsonpath={.metadata.annotations.kubeqos\\.io/topology}"
     for _ in range(100):
         if "the test says so" in await cluster.kubectl("get", "node", "cci", "-o", told):
@@ -167,7 +167,7 @@ async def test_a_sick_driver_keeps_only_its_own_pods_waiting(cluster: Cluster) -
         await asyncio.sleep(0.1)
     assert f"node(s) whose compute driver {DRIVER} is down: the test says so" in events
     driver.sick = ""
-    await manager.drivers._tell(driver, True, "driver is healthy again")
+    manager.drivers._tell(driver, True, "driver is healthy again")
     await cluster.until("the claim is served", lambda: cluster.runs("solver"), 60)
 
 

@@ -73,10 +73,23 @@ class Containerd2(Containerd):
     def start(self) -> None:
         (self.folder / "cni").mkdir(parents=True)
         (self.folder / "cni" / "10-network.conflist").write_text(self.network)
-        (self.folder / "config.toml").write_text(configuration(self.folder, self.socket) + self.more_config)
+        (self.folder / "config.toml").write_text(self.configured() + self.more_config)
         self.start_again()
         self.add_image(PAUSE_IMAGE, ["sleep", "1000000000"])
         self.add_image(BUSYBOX_IMAGE, ["sh"])
+
+    def configured(self) -> str:
+        return configuration(self.folder, self.socket)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def wait(self) -> None:
+        """Wait until the process, which somebody has told to, ends."""
+        assert self._process is not None
+        self._process.wait(30)
 
     def start_again(self) -> None:
         # Its own shim comes first: Debian's is of another version.

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kubeqos.codec import decode_json, encode_json
+from kubeqos.rules.conforming import compiled
 from kubeqos.stock import classquota
 from kubeqos.stock.classquota import (
     RESERVED_SECONDS,
     GivenBack,
     NotCounted,
+    NotReserved,
     QuotaExceeded,
     Reservation,
     Settled,
+    Stored,
     Unknown,
     Wish,
     Write,
+    confirm,
     recount,
     release,
     settle,
 )
+from kubeqos.stock.definitions import definitions
 
 LEVEL = {"rdt"}
 
@@ -43,6 +49,14 @@ def pod(uid: str, cls: str = "gold", containers: int = 1, phase: str = "Running"
         "spec": {"containers": [{"name": name} for name in names]},
         "status": {"phase": phase},
     }
+
+
+BY_OLDER_CONTROLLERS = {
+    "name": "old",
+    "at": "1970-01-01T00:00:30Z",
+    "classes": [{"level": "container", "name": "rdt", "class": "gold", "count": 2}],
+}
+"""What they noted of a reservation, where we write a line."""
 
 
 def reserve(raw: dict[str, Any], asking: dict[str, Any], level: set[str], now: float) -> object:
@@ -111,6 +125,66 @@ def test_what_was_reserved_in_vain_is_given_back_once() -> None:
     assert isinstance(release(stored, "1"), NotCounted), "a pod that is stored keeps its place"
 
 
+def test_who_was_seen_stored_is_counted_and_no_longer_noted() -> None:
+    held = written(fresh(), reserve(fresh(), pod("1"), LEVEL, 0.0))
+    seen = written(held, confirm(held, "1"))
+    assert counted(seen) == {"gold": 1, "bronze": 0}
+    assert seen["status"]["reserved"] == {}
+    assert isinstance(recount(seen, [pod("1")], 1.0), NotCounted), "as a count would have it"
+    assert isinstance(confirm(seen, "1"), NotReserved), "counted, or past the webhooks: only a list can tell"
+    assert isinstance(confirm(quota(), "1"), Unknown)
+
+
+def test_a_write_takes_out_who_was_seen_and_is_not_made_for_that() -> None:
+    held = written(fresh(9), reserve(fresh(9), pod("1"), LEVEL, 0.0))
+    both = settle(held, [Reservation.of(pod("2"))], LEVEL, 0.0, stored=["1", "unknown"])
+    assert isinstance(both, Settled)
+    assert both.status is not None
+    assert list(both.status["reserved"]) == ["2"]
+    assert counted({"status": both.status})["gold"] == 2
+    assert settle(held, [Reservation.of(pod("1"))], LEVEL, 0.0, stored=["1"]) == Settled((None,), None)
+    again = settle(held, [Reservation.of(pod("1")), Reservation.of(pod("2"))], LEVEL, 0.0, stored=["1"])
+    assert isinstance(again, Settled)
+    assert counted({"status": again.status})["gold"] == 2, "asked about again, it is not counted again"
+    told = settle(held, [Stored("1"), Stored("other")], LEVEL, 0.0)
+    assert isinstance(told, Settled)
+    assert [bool(answer) for answer in told.answers] == [False, True]
+
+
+def test_what_is_noted_of_a_pod_is_one_line() -> None:
+    held = written(fresh(), reserve(fresh(), pod("1", containers=2), LEVEL, 60.0))
+    assert held["status"]["reserved"] == {"1": "1970-01-01T00:01:00Z container:rdt=gold*2 1"}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        BY_OLDER_CONTROLLERS,
+        "1970-01-01T00:00:30Z container:rdt=gold*2 old",
+        "1970-01-01T00:00:30Z pod:example.com/net=vendor.io/fast*1,container:rdt=gold*2 old",
+    ],
+    ids=["an object, of older controllers", "a line", "a line with names that have slashes"],
+)
+def test_notes_are_read_in_every_form(note: object) -> None:
+    held = written(quota(9), recount({**quota(9), "status": {"reserved": {"old": note}}}, [], 40.0))
+    assert counted(held)["gold"] == 2
+    assert held["status"]["reserved"] == {"old": note}
+    more = written(held, reserve(held, pod("new"), LEVEL, 40.0))
+    assert counted(more)["gold"] == 3
+    assert isinstance(reserve(more, pod("old"), LEVEL, 40.0), NotCounted)
+    assert counted(written(more, release(more, "old")))["gold"] == 1
+    assert counted(written(more, confirm(more, "old")))["gold"] == 3
+    assert counted(written(more, recount(more, [pod("old", containers=2)], 41.0)))["gold"] == 3
+    late = written(more, recount(more, [], 30.0 + RESERVED_SECONDS))
+    assert list(late["status"]["reserved"]) == ["new"]
+
+
+def test_what_nobody_can_read_is_in_nobodys_way() -> None:
+    held = {**fresh(), "status": {**fresh()["status"], "reserved": {"x": "whatever", "y": ""}}}
+    assert isinstance(release(held, "x"), Write)
+    assert written(held, recount(held, [], 200.0))["status"]["reserved"] == {}
+
+
 def test_wishes_that_come_together_see_what_those_before_them_took() -> None:
     wishes: list[Wish] = [Reservation.of(pod("probe", containers=2), dry_run=True)]
     wishes += [Reservation.of(pod(uid)) for uid in "123"]
@@ -127,6 +201,17 @@ def test_wishes_that_come_together_see_what_those_before_them_took() -> None:
     assert set((moved.status or {})["reserved"]) == {"2", "3"}
     assert settle(full, [Reservation.of(pod("2"))], LEVEL, 0.0) == Settled((None,), None), "nothing new to write"
     assert isinstance(settle(quota(), wishes, LEVEL, 0.0), Unknown)
+
+
+def test_an_api_server_of_ours_takes_such_a_status_by_the_short_way() -> None:
+    """Walking the schema took most of the time of a write, and pods wait for writes."""
+    [raw] = definitions(("qosclassquotas",))
+    conforms = compiled(raw["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    held = decode_json(encode_json(written(fresh(), reserve(fresh(), pod("1"), LEVEL, 0.0))))
+    assert conforms(held)
+    assert conforms({**held, "status": {**held["status"], "reserved": {"1": BY_OLDER_CONTROLLERS}}})
+    assert not conforms({**held, "status": {**held["status"], "reserved": "1"}})
+    assert not conforms({**held, "status": {**held["status"], "observedGeneration": "1"}})
 
 
 # -- many hands ----------------------------------------------------------------------------------------------------
@@ -161,9 +246,11 @@ class World:
             if answer is None:
                 self.pods[name] = pod(name)
 
-    def settle(self, read: dict[str, Any], wishes: list[Wish]) -> tuple[str | None, ...] | None:
+    def settle(
+        self, read: dict[str, Any], wishes: list[Wish], stored: Collection[str] = ()
+    ) -> tuple[str | None, ...] | None:
         """What all of them are told, or None where somebody else was faster."""
-        settled = settle(read, wishes, LEVEL, self.now)
+        settled = settle(read, wishes, LEVEL, self.now, stored)
         assert isinstance(settled, Settled)
         if settled.status is not None and not self.write(read, Write(settled.status)):
             return None
@@ -180,6 +267,14 @@ class World:
         """As above, but what was reserved before is long over by then."""
         self.now += RESERVED_SECONDS
         yield from self.counter()
+
+    def watcher(self) -> Iterator[None]:
+        """Sees what is stored, and some time later, by an old copy, takes out what is noted of it."""
+        seen = [*self.pods]
+        yield
+        read = self.quota
+        yield
+        self.settle(read, [Stored(name) for name in seen])
 
     def deletion(self, name: str) -> Iterator[None]:
         yield
@@ -208,12 +303,18 @@ def orders(*steps: int) -> Iterator[tuple[int, ...]]:
         lambda world: [world.webhook("a"), world.counter(), world.deletion("a")],
         lambda world: [world.webhook("a"), world.webhook("b"), world.deletion("a")],
         lambda world: [world.webhook("a", "b"), world.counter(), world.deletion("a")],
+        lambda world: [world.webhook("a"), world.watcher(), world.deletion("a")],
+        lambda world: [world.webhook("a"), world.watcher(), world.counter()],
+        lambda world: [world.webhook("a"), world.webhook("b"), world.watcher()],
     ],
     ids=[
         "two webhooks and a counter",
         "a counter and a deletion",
         "two webhooks and a deletion",
         "two at once, a counter and a deletion",
+        "a watcher and a deletion",
+        "a watcher and a counter",
+        "two webhooks and a watcher",
     ],
 )
 def test_in_every_order_the_quota_holds_and_nothing_leaks(parties: Callable[[World], list[Iterator[None]]]) -> None:
@@ -251,19 +352,32 @@ STEPS = st.one_of(
     st.tuples(st.just("store"), st.integers(0, 9), st.just(0)),
     st.tuples(st.just("delete"), st.integers(0, 9), st.just(0)),
     st.tuples(st.just("count"), st.integers(0, 2), st.just(0)),
+    st.tuples(st.just("see"), st.integers(0, 9), st.booleans()),
 )
 
 
+LET_IN = [("ask", 0, 1), ("commit", 0, True), ("store", 1, 0)]
+
+
 @given(capacity=st.integers(0, 4), steps=st.lists(STEPS, max_size=60))
+@example(capacity=1, steps=[*LET_IN, ("see", 0, True), ("commit", 0, True), ("ask", 1, 1), ("commit", 1, True)])
+@example(
+    capacity=2,
+    steps=[*LET_IN, ("see", 0, False), ("ask", 0, 1), ("commit", 0, True), ("ask", 1, 1), ("commit", 1, True)],
+)
 def test_replicas_with_old_copies_and_full_queues_never_overrun_a_quota_and_leak_nothing(
     capacity: int, steps: list[tuple[str, int, int]]
 ) -> None:
-    """Each replica keeps a copy, which may be old, and a queue; some that were let in are refused by somebody else."""
+    """Each replica keeps a copy, which may be old, and a queue; some that were let in are refused by somebody else.
+
+    The first one leads: it sees pods that are stored, some of them late, after they went.
+    """
     world = World()
     world.quota = fresh(capacity)
     copies = [world.quota] * REPLICAS
     queues: list[list[Wish]] = [[] for _ in range(REPLICAS)]
     admitted: list[str] = []
+    seen: set[str] = set()
     asked = told = 0
     for what, number, more in steps:
         if what == "ask":
@@ -271,7 +385,7 @@ def test_replicas_with_old_copies_and_full_queues_never_overrun_a_quota_and_leak
             asked += more
         elif what == "commit" and queues[number]:
             copies[number] = world.quota if more else copies[number]
-            answers = world.settle(copies[number], queues[number])
+            answers = world.settle(copies[number], queues[number], () if number else seen)
             copies[number] = world.quota
             if answers is None:
                 continue  # somebody else was faster: all of them are decided anew
@@ -287,9 +401,14 @@ def test_replicas_with_old_copies_and_full_queues_never_overrun_a_quota_and_leak
                 world.pods[name] = pod(name)
         elif what == "delete" and world.pods:
             del world.pods[sorted(world.pods)[number % len(world.pods)]]
+        elif what == "see" and world.pods:
+            name = sorted(world.pods)[number % len(world.pods)]
+            seen.add(name)
+            queues[0] += [Stored(name)] if more else []
         elif what == "count":
             world.write(world.quota, recount(world.quota, world.pods.values(), world.now))
         assert len(world.pods) + len(admitted) <= capacity, "those who were told that they may are never too many"
+        assert len(world.pods) + len(admitted) <= counted(world.quota)["gold"], "nobody is forgotten"
     assert told + sum(isinstance(wish, Reservation) for queue in queues for wish in queue) == asked, "all are answered"
     for name in admitted:
         world.pods[name] = pod(name)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from kubeqos.cli.stock.doctor import checks_required_plugins
+from kubeqos.cli.stock.doctor import required_plugins
+from kubeqos.stock import validator
 from kubeqos.stock.examination import KINDS, LocalFacts, cluster, installed, is_fit, machine, node
 from tests.stock.containerd2 import configuration
 
@@ -62,11 +64,36 @@ def test_whether_who_asks_starts_without_the_agent_is_the_runtimes_setting(
     tmp_path: Path, text: str, found: bool | None, state: str
 ) -> None:
     (tmp_path / "config.toml").write_text(text)
-    assert checks_required_plugins(tmp_path / "config.toml") is found
-    assert checks_required_plugins(tmp_path / "missing") is None
+    nobody = tmp_path / "socket"
+    assert required_plugins(tmp_path / "config.toml", nobody) == (found, False)
+    assert required_plugins(tmp_path / "missing", nobody) == (None, False)
     facts = LocalFacts(root=True, nri_socket=True, cgroup_version=2, resctrl=True, validator=found)
     [told] = [one for one in machine(facts) if one.what == "required plugins"]
     assert told.state == state
+
+
+def test_a_runtime_that_has_not_read_its_settings_is_to_be_restarted(tmp_path: Path) -> None:
+    config, address = tmp_path / "config.toml", tmp_path / "socket"
+    config.write_text("version = 3\n")
+    with socket.socket(socket.AF_UNIX) as runtime:
+        runtime.bind(str(address))
+        runtime.listen()
+        assert required_plugins(config, address) == (False, False)
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(str(address))
+            validator.write(config, Path("/"), validator.running(link))
+        assert required_plugins(config, address) == (True, True)
+    facts = LocalFacts(root=True, nri_socket=True, cgroup_version=2, resctrl=True, validator=True, restart_needed=True)
+    [told] = [one for one in machine(facts) if one.what == "required plugins"]
+    assert (told.state, told.details.endswith("restart it")) == ("note", True)
+
+
+def test_a_node_says_whether_its_runtime_checks() -> None:
+    raw = {"metadata": {"name": "n"}, "status": {"nodeInfo": {"containerRuntimeVersion": "containerd://2.4.2"}}}
+    for status, state in {"True": "ok", "False": "note"}.items():
+        conditions = [{"type": "RequiredPluginsChecked", "status": status, "message": "xyz"}]
+        [_, told, _] = node(raw, {"status": {"classCount": 4, "conditions": conditions}})
+        assert (told.what, told.state, told.details) == ("node n: required plugins", state, "xyz")
 
 
 def test_this_machine() -> None:

@@ -8,11 +8,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from click.testing import CliRunner
 
+from kubeqos.cli.stock.install import command
 from kubeqos.client.http import HttpApi
 from kubeqos.stock.chart import chart
-from kubeqos.stock.installation import EMPTY, objects
+from kubeqos.stock.installation import EMPTY, RUNTIME, objects
 from kubeqos.stock.installer import install, uninstall
 from tests.apiserver.live import live_server
 from tests.stock.kube_apiserver import acting_as
@@ -93,3 +96,37 @@ async def test_every_right_is_needed_and_enough(tmp_path: Path) -> None:
         finally:
             for api in (admin, *accounts.values()):
                 await api.close()
+
+
+@pytest.mark.parametrize("restart", ["", "restart: systemctl restart containerd\n"])
+async def test_who_has_to_restart_runtimes_is_told_so(tmp_path: Path, restart: str) -> None:
+    with live_server(tmp_path / "data") as live:
+        admin = HttpApi.from_kubeconfig(live.kubeconfig)
+        try:
+            settings = {RUNTIME: f"config: /etc/containerd/config.toml\n{restart}"}
+            said = [line async for line in install(admin, "kubeqos:test", settings)]
+            assert "configmap/kubeqos-runtime applied" in said
+            left = [line async for line in uninstall(admin)]
+            assert any("restart the container runtime" in line for line in left) is not bool(restart)
+        finally:
+            await admin.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--runtime-config"], "config: /etc/containerd/config.toml\n"),
+        (["--runtime-config", "/a.toml", "--restart-runtime", "b c"], "config: /a.toml\nrestart: b c\n"),
+        (["--runtime-config", ""], ""),
+        ([], ""),
+    ],
+)
+def test_runtimes_are_changed_only_where_that_is_said(words: list[str], text: str) -> None:
+    done = CliRunner().invoke(command, ["--dry-run", *words])
+    [made] = [raw for raw in yaml.safe_load_all(done.output) if raw["metadata"]["name"] == RUNTIME]
+    assert made["data"] == {"runtime.yaml": text}
+
+
+def test_a_restart_for_nothing_is_a_mistake() -> None:
+    done = CliRunner().invoke(command, ["--dry-run", "--restart-runtime"])
+    assert done.exit_code == 2 and "--runtime-config" in done.output

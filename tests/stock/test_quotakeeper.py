@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 
 from kubeqos.client.http import HttpApi
 from kubeqos.errors import InputError
-from kubeqos.stock.cluster import QUOTAS, Cluster
+from kubeqos.model.timestamps import timestamp
+from kubeqos.stock.cluster import PODS, QUOTAS, Cluster
 from kubeqos.stock.quotakeeper import QuotaKeeper
 from tests.apiserver.live import live_server
 from tests.qrm.harness import until
 from tests.stock.control.replicas import prepared
-from tests.stock.test_classquota import counted, pod
+from tests.stock.test_classquota import BY_OLDER_CONTROLLERS, counted, pod
 
 TEAM = "crowd"
 REPLICAS = 3
@@ -108,3 +110,50 @@ async def test_of_a_dry_run_nothing_is_kept(tmp_path: Path) -> None:
         assert await asyncio.gather(*probes) == [None] * 5
         assert await who[0].charge(TEAM, pod("real")) is None
         assert await used(api, "q") == (1, 1)
+
+
+async def test_pods_that_were_seen_stored_are_counted_and_noted_no_longer(tmp_path: Path) -> None:
+    async with keepers(tmp_path, q=50) as (api, who):
+        assert await crowd(who[:1], "p", 5) == [None] * 5
+        for number in range(4):
+            who[0].saw(TEAM, f"p{number}")
+        before = api.writes
+        assert await who[0].charge(TEAM, pod("next")) is None
+        assert await used(api, "q") == (6, 2), "they went with the write that was made anyway"
+        assert api.writes == before + 1
+        who[0].saw(TEAM, "next")
+        patience = await who[0].confirm(TEAM, 60.0)
+        assert patience is not None
+        assert 50.0 < patience <= 60.0
+        assert await used(api, "q") == (6, 2), "there may be another write soon"
+        assert await who[0].confirm(TEAM, 0.0) is None
+        assert await used(api, "q") == (6, 1)
+        assert await who[0].confirm(TEAM, 0.0) is None
+        assert api.writes == before + 2, "nothing is left to say"
+
+
+async def test_a_pod_that_came_past_the_webhooks_is_counted_when_it_is_seen(tmp_path: Path) -> None:
+    async with keepers(tmp_path, q=50) as (api, who):
+        assert await who[0].charge(TEAM, pod("a")) is None
+        raw = pod("past")
+        del raw["metadata"]["uid"], raw["status"]
+        raw["spec"]["containers"][0]["image"] = "app:1"
+        stored = await api.create(PODS, raw, TEAM)
+        who[0].saw(TEAM, stored["metadata"]["uid"])
+        await who[0].confirm(TEAM, 0.0)
+        assert await used(api, "q") == (2, 1)
+
+
+async def test_what_an_older_controller_reserved_counts_on(tmp_path: Path) -> None:
+    async with keepers(tmp_path, q=4) as (api, who):
+        assert await who[0].charge(TEAM, pod("a")) is None
+        raw = await api.get(QUOTAS, "q", TEAM)
+        now = timestamp(time.time())
+        raw["status"]["reserved"] = {"a": BY_OLDER_CONTROLLERS | {"at": now}, "b": BY_OLDER_CONTROLLERS | {"at": now}}
+        await api.update(QUOTAS, raw, subresource="status")
+        await who[1].count(TEAM, "q")
+        assert await used(api, "q") == (4, 2)
+        assert "exceeded quota: q" in (await who[2].charge(TEAM, pod("c")) or "")
+        await who[1].count(TEAM, "q", gone=["a"])
+        assert await who[2].charge(TEAM, pod("c")) is None
+        assert await used(api, "q") == (3, 2)

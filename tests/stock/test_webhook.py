@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.resources import files
@@ -18,6 +19,7 @@ from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import Resource, resource_named
 from kubeqos.codec import decode_json
 from kubeqos.manifests import read
+from kubeqos.model.timestamps import timestamp
 from kubeqos.stock.cluster import CLASSES, LIMIT_RANGES, PODS, QUOTAS, Cluster
 from kubeqos.stock.quotakeeper import QuotaKeeper
 from kubeqos.stock.webhook import Webhook
@@ -28,6 +30,7 @@ from kubeqos.web.tls import server_context
 from tests.qrm.harness import until
 from tests.stock.kube_apiserver import kube_apiserver
 from tests.stock.needs import needs_stock
+from tests.stock.test_classquota import BY_OLDER_CONTROLLERS
 
 pytestmark = needs_stock("kube-apiserver", "etcd")
 NAMESPACES, RESOURCE_QUOTAS = resource_named("Namespace"), resource_named("ResourceQuota")
@@ -191,6 +194,34 @@ async def test_a_quota_of_the_cluster_itself_can_count_a_class_too(kubeconfig: P
 
         await until("the second one is refused", refused)
         assert len((await api.list(PODS, "native")).items) == 1
+
+
+async def test_pods_that_are_seen_are_noted_no_longer_and_what_older_controllers_noted_counts_on(
+    kubeconfig: Path, tmp_path: Path
+) -> None:
+    async with webhooks(kubeconfig, tmp_path) as api:
+        await prepared(api, "noted", gold=3)
+        assert await created(api, pod("a", "noted", container__main="rdt=gold")) == ""
+        quota = await api.get(QUOTAS, "q", "noted")
+        stored = await api.get(PODS, "a", "noted")
+        [(uid, note)] = quota["status"]["reserved"].items()
+        assert uid == stored["metadata"]["uid"]
+        assert note.endswith(" container:rdt=gold*1 a")
+        older = BY_OLDER_CONTROLLERS | {"at": timestamp(time.time())}
+        await api.update(QUOTAS, {**quota, "status": {**quota["status"], "reserved": {uid: note, "old": older}}},
+                         subresource="status")  # fmt: skip
+        cluster = Cluster(api)
+        following = asyncio.create_task(cluster.run())
+        await cluster.ready.wait()
+        keeper = QuotaKeeper(cluster)
+        keeper.saw("noted", uid)
+        assert await keeper.confirm("noted", 0.0) is None
+        quota = await api.get(QUOTAS, "q", "noted")
+        assert quota["status"]["reserved"] == {"old": older}, "as the server has kept it"
+        await keeper.count("noted", "q")
+        over = await created(api, pod("b", "noted", container__main="rdt=gold"))
+        following.cancel()
+        assert "exceeded quota: q, requested: container.rdt/gold=1, used: container.rdt/gold=3" in over
 
 
 async def test_twenty_creators_and_three_webhooks_never_overrun_a_quota(kubeconfig: Path, tmp_path: Path) -> None:

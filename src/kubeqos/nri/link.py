@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as Protobuf
@@ -93,6 +93,11 @@ class Link(asyncio.Protocol):
         self._waiting.clear()
         if not self.closed.done():
             self.closed.set_result(None)
+
+    @property
+    def socket(self) -> Any:
+        """The connection's own socket, for who asks the kernel about the peer; None before there is one."""
+        return self._transport.get_extra_info("socket") if self._transport is not None else None
 
     def close(self) -> None:
         """End the connection; calls that wait for an answer fail."""

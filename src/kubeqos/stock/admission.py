@@ -7,11 +7,11 @@ added: an extended resource for each class that nodes have a capacity of, a node
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kubeqos.codec import copied
 from kubeqos.errors import InputError
 from kubeqos.model.objects import PodView
 from kubeqos.rules.limits import Limits, apply_defaults, check_pod
@@ -95,7 +95,7 @@ def admitted(pod: Raw, namespace: str, classes: Classes, limits: Sequence[Raw]) 
     """The pod as it is to be stored; one that asks for nothing, in a namespace without defaults, is left as it is."""
     ranges = [Limits.of(raw) for raw in sorted(to_fields(limits), key=lambda raw: raw["metadata"].get("name", ""))]
     [native] = to_fields([_uncounted(pod)])
-    before = copy.deepcopy(native)
+    before = copied(native)
     apply_defaults(native, ranges)
     if not _asked(native):
         if _asks_for_counted(pod):
@@ -192,7 +192,7 @@ def _request_one(container: Raw, name: str) -> None:
 
 def _need_labels(spec: Raw, labels: Sequence[str]) -> None:
     """Only nodes with all these labels will do, in addition to what the pod asks of its node already."""
-    affinity = spec["affinity"] = copy.deepcopy(spec.get("affinity") or {})
+    affinity = spec["affinity"] = copied(spec.get("affinity") or {})
     node = affinity.setdefault("nodeAffinity", {})
     required = node.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
     wanted = [{"key": label, "operator": "Exists"} for label in labels]
@@ -207,7 +207,7 @@ def _added(term: Raw, wanted: Sequence[Raw]) -> list[Raw]:
 
 def _uncounted(pod: Raw) -> Raw:
     """The pod without what an earlier pass has added: webhooks are called again when others change a pod."""
-    bare = copy.deepcopy(pod)
+    bare: Raw = copied(pod)
     for container in _everyone(bare.get("spec") or {}):
         for side in ("requests", "limits"):
             kept = {name: amount for name, amount in ((container.get("resources") or {}).get(side) or {}).items()

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 
 from kubeqos.codec import encode_yaml
-from kubeqos.stock.installation import EMPTY, objects
+from kubeqos.stock.installation import EMPTY, RUNTIME, objects
 
 NAME = "kubeqos"
-VALUES = {"kubeqos-classes": "classes", "kubeqos-node-configuration": "nodeConfiguration"}
+VALUES = {"kubeqos-classes": "classes", "kubeqos-node-configuration": "nodeConfiguration", RUNTIME: "runtime"}
 """Settings, and how the chart's values are named that set them."""
 _MARK = "VALUE-OF-{}-IN-THE-CHART"
 _MARKED = re.compile(_MARK.format("([A-Za-z]+)"))
@@ -20,6 +20,7 @@ _COMMENTS = {
     "image": "The image of the Containerfile.",
     "classes": "The classes of every node: a classes.yaml.",
     "nodeConfiguration": "A NodeConfiguration of nodes that hand out cores; empty for none.",
+    "runtime": "What agents may change in their runtime's settings, a runtime.yaml; nothing where it is empty.",
 }
 
 

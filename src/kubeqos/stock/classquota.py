@@ -1,24 +1,30 @@
 """Class quota where nobody owns all writes: exact with many webhooks, by compare-and-set on the quota's status.
 
-A pod that is admitted is *reserved* in the status before it is stored; a count of the stored pods then takes its place.
-What holds it together, in this order: read the quota, then (to count) list the pods, then write the status on the
-condition that the quota is still what was read. A pod is stored only after its reservation was written, so whoever
-counts either sees the pod, or sees its reservation, or is refused the write. A reservation whose pod was never stored,
-because somebody else refused it, ends after `RESERVED_SECONDS`, longer than an API server works on a request.
+A pod that is admitted is *reserved* in the status before it is stored: it is in the usage from then on, and so is a
+note of its uid. What holds it together, in this order: read the quota, then (to count) list the pods, then write the
+status on the condition that the quota is still what was read. A pod is stored only after its reservation was written,
+so whoever counts either sees the pod, or sees its reservation, or is refused the write. Once somebody has seen the pod
+stored, the note has done its work and goes with the next write; the usage stays, and nobody lists anything. A
+reservation whose pod was never stored, because somebody else refused it, ends after `RESERVED_SECONDS`, longer than an
+API server works on a request.
 
 Many pods may come with one write: `settle` lets each of them see what those before it have taken, and what it says
 holds for all of them once the write is through, or for none.
 
-Pure: `settle`, `reserve` and `recount` take objects and give the status to write. The counting itself is `rules.quota`.
+Pure: `settle`, `reserve`, `confirm` and `recount` take objects and give the status to write. The counting itself is
+`rules.quota`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from kubeqos.model.objects import PodView
+from kubeqos.codec import decode_json, encode_json
+from kubeqos.model.objects import PodView, ResourceQuotaView
 from kubeqos.model.timestamps import seconds_of, timestamp
 from kubeqos.rules.qos.classes import ClassKey, Level
 from kubeqos.rules.quota.charge import Charge, charge_pod
@@ -28,6 +34,7 @@ from kubeqos.stock.convert import to_fields
 
 Raw = dict[str, Any]
 RESERVED_SECONDS = 120.0
+_COUNT = re.compile(r"(pod|container):([^=,]+)=([^*,]+)\*(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +83,26 @@ class GivenBack:
     uid: str
 
 
-Wish = Reservation | GivenBack
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A pod that was seen stored: what was reserved for it is its own."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotReserved:
+    """Nothing is: a pod that is stored was counted since, is none of this quota's, or came past the webhooks."""
+
+    message: str
+
+
+Wish = Reservation | GivenBack | Stored
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What each wish is told, a refusal or None, and the status to write before that; None: nothing is new.
+    """What each wish is told, why it cannot be or None, and the status to write before that; None: nothing is new.
 
     Refusals of a quota that others may have written since are worth no more than that copy.
     """
@@ -90,22 +111,42 @@ class Settled:
     status: Raw | None
 
 
-def settle(quota: Raw, wishes: Sequence[Wish], container_level: Collection[str], now: float) -> Settled | Unknown:
-    """Grant what there is room for, one after the other, in one status."""
+def settle(
+    quota: Raw,
+    wishes: Sequence[Wish],
+    container_level: Collection[str],
+    now: float,
+    stored: Collection[str] = (),
+) -> Settled | Unknown:
+    """Grant what there is room for, one after the other, in one status.
+
+    `stored` are uids of pods that were seen stored: a write takes out what is noted of them, and is not made for that.
+    """
     answers: list[str | None] = []
     written = None
     for wish in wishes:
-        if isinstance(wish, Reservation):
-            answer = reserve(quota, wish, container_level, now)
-        else:
-            answer = release(quota, wish.uid)
+        answer = _granted(quota, wish, container_level, now)
         if isinstance(answer, Unknown):
             return answer
         if isinstance(answer, Write) and not (isinstance(wish, Reservation) and wish.dry_run):
             written = answer.status
             quota = {**quota, "status": written}
-        answers.append(answer.message if isinstance(answer, QuotaExceeded) else None)
+        answers.append(answer.message if isinstance(answer, QuotaExceeded | NotReserved) else None)
+    if written is not None and stored:
+        written = {**written, "reserved": {uid: it for uid, it in written["reserved"].items() if uid not in stored}}
     return Settled(tuple(answers), written)
+
+
+def _granted(
+    quota: Raw, wish: Wish, container_level: Collection[str], now: float
+) -> Write | QuotaExceeded | NotReserved | Unknown | NotCounted:
+    match wish:
+        case Reservation():
+            return reserve(quota, wish, container_level, now)
+        case GivenBack():
+            return release(quota, wish.uid)
+        case Stored():
+            return confirm(quota, wish.uid)
 
 
 def reserve(
@@ -126,12 +167,7 @@ def reserve(
     if delta is None or not delta.classes:
         return NotCounted()
     compiled.apply(delta)
-    entry = {
-        "name": wish.name,
-        "at": timestamp(now),
-        "classes": [_line(key, count) for key, count in delta.classes.items()],
-    }
-    return Write(_status(quota, compiled, {**reserved, wish.uid: entry}))
+    return Write(_status(quota, compiled, {**reserved, wish.uid: _note(wish.name, delta.classes, now)}))
 
 
 def release(quota: Raw, uid: str) -> Write | NotCounted:
@@ -142,11 +178,21 @@ def release(quota: Raw, uid: str) -> Write | NotCounted:
     if entry is None or status.get("observedGeneration") != _generation(quota):
         return NotCounted()  # counted by now, or to be counted anew
     compiled = _with_usage(quota, status)
-    for line in entry["classes"]:
-        key = (Level(line["level"]), line["name"], line["class"])
+    for key, count in _read_note(entry)[1].items():
         if key in compiled.classes_used:
-            compiled.classes_used[key] -= line["count"]
+            compiled.classes_used[key] -= count
     return Write(_status(quota, compiled, reserved))
+
+
+def confirm(quota: Raw, uid: str) -> Write | NotReserved | Unknown:
+    """Take out what is noted of a pod that was seen stored; the usage keeps counting it."""
+    status = quota.get("status") or {}
+    if status.get("observedGeneration") != _generation(quota):
+        return Unknown()
+    reserved = dict(status.get("reserved") or {})
+    if reserved.pop(uid, None) is None:
+        return NotReserved(f"nothing is reserved for pod {uid}")
+    return Write({**status, "reserved": reserved})
 
 
 def recount(quota: Raw, pods: Iterable[Raw], now: float, gone: Collection[str] = ()) -> Write | NotCounted:
@@ -155,7 +201,7 @@ def recount(quota: Raw, pods: Iterable[Raw], now: float, gone: Collection[str] =
     What is reserved for a pod that is among them is no longer needed; what was reserved long ago for one that is not
     has no pod and never will. `gone` are uids of pods that were seen to be deleted.
     """
-    compiled = Quota.of(_native(quota))
+    compiled = _compiled(quota)
     stored = set()
     for pod in pods:
         stored.add(pod["metadata"].get("uid", ""))
@@ -164,25 +210,29 @@ def recount(quota: Raw, pods: Iterable[Raw], now: float, gone: Collection[str] =
         if not view.is_terminal and compiled.matches(charge):
             compiled.apply(compiled.delta(None, charge))
     before = (quota.get("status") or {}).get("reserved") or {}
-    kept = {
-        uid: entry
-        for uid, entry in before.items()
-        if uid not in stored and uid not in gone and now - (seconds_of(entry["at"]) or 0.0) < RESERVED_SECONDS
-    }
-    for entry in kept.values():
-        for line in entry["classes"]:
-            key = (Level(line["level"]), line["name"], line["class"])
+    kept = {}
+    for uid, note in before.items():
+        at, classes = _read_note(note)
+        if uid in stored or uid in gone or now - at >= RESERVED_SECONDS:
+            continue
+        kept[uid] = note
+        for key, count in classes.items():
             if key in compiled.classes_used:
-                compiled.classes_used[key] += line["count"]
+                compiled.classes_used[key] += count
     status = _status(quota, compiled, kept)
     return NotCounted() if status == (quota.get("status") or {}) else Write(status)
 
 
-def _native(quota: Raw) -> Raw:
-    """Only what is compiled: a status with a hundred reservations would be copied for each pod."""
-    metadata = {"name": quota["metadata"]["name"]}
-    [native] = to_fields([{**{name: quota.get(name) for name in ("apiVersion", "kind", "spec")}, "metadata": metadata}])
-    return native
+def _compiled(quota: Raw) -> Quota:
+    """Without usage. A spec is read once, however many pods come: what was read is remembered by its own text."""
+    parts = {name: quota.get(name) for name in ("apiVersion", "kind", "spec")}
+    return Quota(_read(encode_json({**parts, "metadata": {"name": quota["metadata"]["name"]}})))
+
+
+@lru_cache(maxsize=1024)
+def _read(text: bytes) -> ResourceQuotaView:
+    [native] = to_fields([decode_json(text)])
+    return ResourceQuotaView.of(native)
 
 
 def _view(pod: Raw) -> PodView:
@@ -191,7 +241,7 @@ def _view(pod: Raw) -> PodView:
 
 
 def _with_usage(quota: Raw, status: Raw) -> Quota:
-    compiled = Quota.of(_native(quota))
+    compiled = _compiled(quota)
     for level, lists in (status.get("qosResourcesUsage") or {}).items():
         for one in lists:
             for cls in one.get("classes") or ():
@@ -201,7 +251,7 @@ def _with_usage(quota: Raw, status: Raw) -> Quota:
     return compiled
 
 
-def _status(quota: Raw, compiled: Quota, reserved: Mapping[str, Raw]) -> Raw:
+def _status(quota: Raw, compiled: Quota, reserved: Mapping[str, str | Raw]) -> Raw:
     told = compiled.status()
     status: Raw = {"observedGeneration": _generation(quota)}
     status |= {name: told[name] for name in ("qosResources", "qosResourcesUsage") if name in told}
@@ -213,6 +263,27 @@ def _generation(quota: Raw) -> int:
     return generation
 
 
-def _line(key: ClassKey, count: int) -> Raw:
-    level, resource, cls = key
-    return {"level": level.value, "name": resource, "class": cls, "count": count}
+# -- what is noted of a reservation
+
+
+def _note(name: str, classes: Mapping[ClassKey, int], now: float) -> str:
+    """One line, `2026-01-31T12:00:00Z container:rdt=gold*2 web-0`.
+
+    Not an object: an API server walks a status many times for one write, and pods wait for it. Of seventy notes as
+    objects with a schema, a kube-apiserver takes four times as long as of so many lines.
+    """
+    counts = ",".join(f"{level.value}:{resource}={cls}*{count}" for (level, resource, cls), count in classes.items())
+    return f"{timestamp(now)} {counts} {name}"
+
+
+def _read_note(note: str | Raw) -> tuple[float, Mapping[ClassKey, int]]:
+    """When a reservation was made, and of what. Older controllers wrote objects, and may be at it still.
+
+    What cannot be read is over: those who write here are controllers, and a count takes it out.
+    """
+    if isinstance(note, dict):
+        lines = ((Level(one["level"]), one["name"], one["class"], one["count"]) for one in note["classes"])
+        return seconds_of(note["at"]) or 0.0, {(level, resource, cls): count for level, resource, cls, count in lines}
+    at, _, rest = note.partition(" ")
+    found = _COUNT.findall(rest.partition(" ")[0])
+    return seconds_of(at) or 0.0, {(Level(level), resource, cls): int(count) for level, resource, cls, count in found}

@@ -7,10 +7,10 @@ was, and an object of which nothing is left goes.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kubeqos.codec import copied
 from kubeqos.stock.asking import Asked, is_request, read, written
 from kubeqos.stock.names import API_VERSION, LIMITS, QUOTA
 
@@ -29,14 +29,14 @@ _SCOPES = ("scopes", "scopeSelector")
 
 def to_stock(objects: Iterable[Raw]) -> list[Raw]:
     """Objects with fields as objects with annotations and kinds of our own."""
-    return [made for raw in objects for made in _to_stock(copy.deepcopy(raw))]
+    return [made for raw in objects for made in _to_stock(copied(raw))]
 
 
 def to_fields(objects: Iterable[Raw]) -> list[Raw]:
     """Objects with annotations and kinds of our own as objects with fields; those that belong together are joined."""
     out: list[Raw] = []
     by_name: dict[tuple[str, str, str], Raw] = {}
-    for raw in map(copy.deepcopy, objects):
+    for raw in map(copied, objects):
         native = _native(raw)
         key = (native.get("kind", ""), *_place(native))
         if native.get("kind") in ("ResourceQuota", "LimitRange") and key in by_name:
@@ -144,7 +144,7 @@ def _split_limits(raw: Raw) -> Iterator[Raw]:
 
 
 def _own(raw: Raw, kind: str, spec: Raw) -> Raw:
-    return {"apiVersion": API_VERSION, "kind": kind, "metadata": copy.deepcopy(raw.get("metadata") or {}), "spec": spec}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": copied(raw.get("metadata") or {}), "spec": spec}
 
 
 def _place(raw: Raw) -> tuple[str, str]:

@@ -14,6 +14,8 @@ Raw = Mapping[str, Any]
 OLDEST = (1, 29)
 """The first Kubernetes that checks rules of CustomResourceDefinitions, which our kinds have, for good."""
 OK, MISSING, NOTE = "ok", "missing", "note"
+REQUIRED = "RequiredPluginsChecked"
+"""The condition of a NodeQOS that says whether the runtime keeps who asks from starting without the agent."""
 KINDS = ("nodeqoses", "qosclasses", "qosclasslimits", "qosclassquotas", "qosresources")
 
 
@@ -36,6 +38,8 @@ class LocalFacts:
     resctrl: bool
     validator: bool | None = None
     """Whether the runtime keeps pods that require a plugin from starting without it; None where that is not known."""
+    restart_needed: bool = False
+    """Whether it has not read that yet."""
 
 
 def cluster(version: Raw, may_install: bool) -> list[Finding]:
@@ -80,6 +84,11 @@ def node(raw: Raw, report: Raw | None) -> list[Finding]:
     if report is None:
         return [*found, Finding(f"node {name}: agent", NOTE, "has not reported")]
     status = report.get("status") or {}
+    found += [
+        Finding(f"node {name}: required plugins", OK if one["status"] == "True" else NOTE, one.get("message", ""))
+        for one in status.get("conditions") or ()
+        if one["type"] == REQUIRED
+    ]
     unwell = [one for one in status.get("conditions") or () if one["type"] == "Healthy" and one["status"] != "True"]
     if unwell:
         return [*found, Finding(f"node {name}: agent", NOTE, unwell[0].get("message", ""))]
@@ -121,9 +130,11 @@ def _required(facts: LocalFacts) -> list[Finding]:
     """What becomes of who asks while the agent is away: of that the runtime's own settings decide."""
     if not facts.nri_socket:
         return []
+    if facts.validator and facts.restart_needed:
+        return [Finding("required plugins", NOTE, "the runtime is to check them, once it is restarted: restart it")]
     if facts.validator:
         return [Finding("required plugins", OK, "who asks for something does not start while the agent is away")]
-    how = "under io.containerd.nri.v1.nri, let default_validator have enable = true"
+    how = "kubeqos install --runtime-config, or let default_validator under io.containerd.nri.v1.nri have enable = true"
     said = "the runtime does not check them" if facts.validator is False else "its settings cannot be read"
     return [Finding("required plugins", NOTE, f"{said}: {how} (/etc/containerd/config.toml)")]
 

@@ -14,9 +14,14 @@ from kubeqos.manifests import read
 
 Raw = dict[str, Any]
 NAMESPACE = "kubeqos-system"
-SETTINGS = {"kubeqos-classes": "classes.yaml", "kubeqos-node-configuration": "node.yaml"}
+RUNTIME = "kubeqos-runtime"
+SETTINGS = {
+    "kubeqos-classes": "classes.yaml",
+    "kubeqos-node-configuration": "node.yaml",
+    RUNTIME: "runtime.yaml",
+}
 """What agents are told: ConfigMaps, and the file in each."""
-EMPTY = {"kubeqos-classes": "resources: {}\n", "kubeqos-node-configuration": ""}
+EMPTY = {"kubeqos-classes": "resources: {}\n", "kubeqos-node-configuration": "", RUNTIME: ""}
 _DEPLOYED = ("namespace", "rbac", "controller", "scheduler", "agent")
 _FOLDERS = ("crds", *(f"deploy/{name}.yaml" for name in _DEPLOYED))
 

@@ -14,12 +14,14 @@ from typing import Any
 from kubeqos.client import Api, ApiError, PatchType
 from kubeqos.client.resources import CONFIG_MAPS, NODES, Resource
 from kubeqos.codec import decode_json
+from kubeqos.errors import ConfigurationError
 from kubeqos.stock import installation
 from kubeqos.stock.cluster import DEVICE_SLICES, NODE_QOSES, PODS
 from kubeqos.stock.control.offers import Offer, label_changes, status_changes
 from kubeqos.stock.control.registration import MUTATING, NAME, VALIDATING
 from kubeqos.stock.cores.devices import DRIVER
 from kubeqos.stock.names import LEAVING, ROOM
+from kubeqos.stock.validator import parse_settings
 
 Raw = dict[str, Any]
 MANAGER = "kubeqos-install"
@@ -51,6 +53,7 @@ async def uninstall(api: Api) -> AsyncIterator[str]:
         if await _deleted(api, resource, {"name": NAME}):
             yield f"{_named(resource, NAME)} deleted"
     await _send_off(api)
+    waiting = await _needs_restart(api)
     definitions = []
     for resource, metadata in installation.removals():
         if resource.kind in ("CustomResourceDefinition", "Namespace"):
@@ -60,6 +63,8 @@ async def uninstall(api: Api) -> AsyncIterator[str]:
             if resource.kind == "DaemonSet":
                 async for said in _ended(api):
                     yield said
+                if waiting:
+                    yield waiting
     async for said in _clean_nodes(api):
         yield said
     async for said in _withdraw_cores(api):
@@ -79,6 +84,19 @@ async def _send_off(api: Api) -> None:
         return
     for raw in found:
         await api.patch(NODE_QOSES, raw["metadata"]["name"], {"metadata": {"annotations": {LEAVING: "true"}}})
+
+
+async def _needs_restart(api: Api) -> str:
+    """What is left to do on nodes whose runtimes agents were let to change, and not to restart."""
+    stored = await _existing(api, CONFIG_MAPS, {"name": installation.RUNTIME, "namespace": installation.NAMESPACE})
+    text = ((stored or {}).get("data") or {}).get(installation.SETTINGS[installation.RUNTIME], "")
+    try:
+        settings = parse_settings(text, installation.RUNTIME)
+    except ConfigurationError:
+        return ""  # no agent could read it either
+    if settings is None or settings.restart:
+        return ""
+    return "every node: restart the container runtime; until then pods that asked for something do not start there"
 
 
 async def _ended(api: Api) -> AsyncIterator[str]:

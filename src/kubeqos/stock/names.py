@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 GROUP = "kubeqos.io"
@@ -19,6 +20,9 @@ COUNTED_DOMAIN = "qos.kubeqos.io/"
 OFFERED_DOMAIN = "class.qos.kubeqos.io/"
 PLUGIN = "kubeqos"
 """Our name among the NRI plugins of a runtime."""
+CONTAINERD_CONFIG = Path("/etc/containerd/config.toml")
+RESTART_CONTAINERD = "nsenter --target 1 --mount -- systemctl --no-block restart containerd"
+"""Restarts a containerd that systemd keeps, from within a pod that sees the host's processes."""
 REQUIRED_PLUGINS = "required-plugins.noderesource.dev/pod"
 """The annotation by which a pod runs only where these NRI plugins are, if the runtime's own validator is on."""
 LEAVING = f"{GROUP}/leaving"

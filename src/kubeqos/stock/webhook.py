@@ -20,7 +20,7 @@ from kubeqos.logs import logger
 from kubeqos.stock.admission import admitted
 from kubeqos.stock.asking import asks, is_request
 from kubeqos.stock.cluster import Cluster
-from kubeqos.stock.quotakeeper import QuotaKeeper
+from kubeqos.stock.quotakeeper import BUCKETS, QuotaKeeper
 from kubeqos.web.asgi import Receive, Scope, Send, respond
 from kubeqos.web.messages import Response
 
@@ -40,6 +40,7 @@ class Webhook:
             "Time to answer an API server about a pod.",
             ["path", "allowed"],
             registry=registry,
+            buckets=BUCKETS,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -86,10 +86,10 @@ class Behind:
 
     async def configure(self, text: str) -> None:
         self.config.write_text(text)
-        await self.relay.reload()
+        await self.relay.file.reload()
 
     async def __aexit__(self, *_: object) -> None:
-        self.relay.keeper.holders.validate()
+        assert self.relay.keeper.table.validate() == []
         await self.client.close()
         await self.relay.close()
 

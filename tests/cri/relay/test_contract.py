@@ -69,7 +69,7 @@ class relayed:
         return self.client
 
     async def __aexit__(self, *_: object) -> None:
-        self.relay.keeper.holders.validate()
+        assert self.relay.keeper.table.validate() == []
         await self.client.close()
         await self.relay.close()
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kubeqos.cri.relay.hpack import encode
 from kubeqos.cri.relay.http2 import CONTINUATION, DATA, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS
 from kubeqos.cri.relay.proxy import CallDenied, Hooks, MessageReader, Session, frame
-from kubeqos.cri.relay.status import FAILED_PRECONDITION
+from kubeqos.cri.status import FAILED_PRECONDITION
 from kubeqos.errors import RemoteError
 
 LIMITS = [("grpc.max_receive_message_length", 1 << 25), ("grpc.max_send_message_length", 1 << 25)]

@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.cri.classes.keeper import DRIFT_ROUNDS
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.errors import CallError, Code
@@ -34,7 +35,6 @@ from kubeqos.cri.providers.rdt.files import ResctrlFiles
 from kubeqos.cri.providers.rdt.simulated import SimulatedResctrl
 from kubeqos.cri.providers.rdt.simulated import plant as plant_machine
 from kubeqos.cri.providers.remote import RemoteProvider, serve
-from kubeqos.cri.relay.keeper import DRIFT_ROUNDS
 from kubeqos.cri.relay.server import Relay, RelayCollector, Settings
 from kubeqos.cri.runtime import CREATE_CONTAINER, PROVIDERS_READY
 from kubeqos.cri.server import serving
@@ -177,7 +177,7 @@ async def world(folder: Path) -> AsyncIterator[World]:
         world.pod = pod()
         world.sandbox = await world.client.run_pod_sandbox(world.pod)
         yield world
-        world.relay.keeper.holders.validate()
+        assert world.relay.keeper.table.validate() == []
         await world.client.close()
         await world.relay.close()
     await world.vendor.stop(0)
@@ -246,7 +246,7 @@ async def test_a_provider_is_told_the_pods_qos_class(world: World):
 async def test_a_retired_class_is_given_to_nobody_new_and_kept_by_who_has_it(world: World):
     first = await world.started(rdt="bronze")
     world.config.write_text(world.config.read_text().replace("    capacity: {gold: 1}\n", "    retired: [bronze]\n", 1))
-    await world.relay.reload()
+    await world.relay.file.reload()
     [rdt] = [i for i in (await world.client.status()).status.resources.container_qos_resources if i.name == "rdt"]
     assert [c.name for c in rdt.classes] == ["gold", "silver"]
     assert (await world.classes(first))["rdt"] == "bronze"
@@ -417,7 +417,7 @@ async def test_a_pod_level_provider_that_fails_leaves_no_sandbox(world: World):
     world.turbo.level = Level.POD
     await world.relay.keeper.catalog.providers["turbo"].close()
     world.config.write_text(world.config.read_text().replace("level: 9", "level: 10"))
-    await world.relay.reload()
+    await world.relay.file.reload()
     world.turbo.broken = "enter"
     before = len(await world.client.list_pod_sandboxes())
     error = await refused(world.client.run_pod_sandbox(pod(classes={"turbo": "low"})))
@@ -430,7 +430,7 @@ async def test_a_pod_level_provider_that_fails_leaves_no_sandbox(world: World):
 
 
 async def test_a_hung_vendor_fails_its_own_containers_only(world: World, monkeypatch):
-    monkeypatch.setattr("kubeqos.cri.relay.enforce.PROVIDER_SECONDS", 0.2)
+    monkeypatch.setattr("kubeqos.cri.classes.enforce.PROVIDER_SECONDS", 0.2)
 
     async def hang(*_: object) -> Edit:
         await asyncio.sleep(60)
@@ -446,7 +446,7 @@ async def test_a_default_that_does_not_fit_is_not_forced_on_who_asked_for_nothin
     world.config.write_text(
         world.config.read_text().replace("provider: memory\n", "provider: memory\n    default: kept\n")
     )
-    await world.relay.reload()
+    await world.relay.file.reload()
     config = container("unlimited")
     created = await world.client.create_container(world.sandbox, config, world.pod)
     assert (await world.classes(created))["memory"] == ""
@@ -479,11 +479,11 @@ async def test_a_create_that_was_cut_off_is_looked_at_again(world: World, monkey
 async def test_types_added_later_take_in_what_is_already_running(world: World):
     text = world.config.read_text()
     world.config.write_text("resources: {}")
-    await world.relay.reload()
+    await world.relay.file.reload()
     plain = await world.started("plain")
     assert await world.classes(plain) == {}
     world.config.write_text(text)
-    await world.relay.reload()
+    await world.relay.file.reload()
     assert (await world.classes(plain))["rdt"] == "silver"
     assert len(world.tasks("silver")) == 1
     await world.update(plain, turbo="high")
@@ -495,7 +495,7 @@ async def test_a_removed_default_is_left_before_its_group_goes(world: World):
     assert len(world.tasks("silver")) == 1
     text = world.config.read_text().replace("default: silver", "default: bronze").replace("silver: {}, ", "")
     world.config.write_text(text)
-    await world.relay.reload()
+    await world.relay.file.reload()
     assert (await world.classes(container))["rdt"] == "bronze"
     assert len(world.tasks("bronze")) == 1
     assert not (world.resctrl / "kubeqos.silver").exists()
@@ -579,7 +579,7 @@ async def test_events_carry_assignments(world: World):
 async def test_events_are_passed_on_unchanged(world: World):
     """GetContainerEvents of a runtime that has it, through a relay without classes and beside it: the same bytes."""
     world.config.write_text("resources: {}\n")
-    await world.relay.reload()
+    await world.relay.file.reload()
     channels = [grpc.aio.insecure_channel(f"unix:{path}") for path in (world.settings.listen, world.settings.runtime)]
     streams = [channel.unary_stream("/runtime.v1.RuntimeService/GetContainerEvents")(b"") for channel in channels]
     reads = [asyncio.ensure_future(stream.read()) for stream in streams]
@@ -604,7 +604,7 @@ async def test_rdt_configuration_changes_at_run_time(world: World):
     pids = world.tasks("gold")
     text = world.config.read_text()
     world.config.write_text(text.replace('"60%"', '"80%"').replace('"40%"', '"20%"'))
-    await world.relay.reload()
+    await world.relay.file.reload()
     assert (world.resctrl / "kubeqos.gold/schemata").read_text().startswith("L3:0=ffff;1=ffff\n")
     assert world.tasks("gold") == pids
 
@@ -615,7 +615,7 @@ async def test_rdt_configuration_changes_at_run_time(world: World):
     ):
         world.config.write_text(bad)
         with pytest.raises(ConfigurationError, match=why):
-            await world.relay.reload()
+            await world.relay.file.reload()
     assert world.kernel.changes == []
     assert (await world.classes(container))["rdt"] == "gold"
 
@@ -640,7 +640,7 @@ async def test_no_call_is_dropped_while_configurations_come_and_go(world: World)
     text = world.config.read_text()
     for number in range(10):
         world.config.write_text(text.replace("default: silver", "default: bronze") if number % 2 else text)
-        await world.relay.reload()
+        await world.relay.file.reload()
         await asyncio.sleep(0.02)
     stop.set()
     await task
@@ -674,6 +674,12 @@ async def test_containers_that_come_and_go_leave_no_counter_and_no_entry(world: 
     assert [key for key, _ in world.relay.keeper.holders] == [kept]
     assert world.relay.keeper.holders.used("rdt", "bronze") == 0
     assert not world.relay.keeper._locks.keys() - {kept}
+    await world.client.remove_container(kept)
+    world.config.write_text("resources: {}")
+    await world.relay.file.reload()
+    plain = await world.started("plain")
+    await world.client.remove_container(plain)
+    assert not world.relay.keeper._locks
 
 
 async def test_groups_that_another_agent_removed_are_made_again(world: World):
@@ -703,7 +709,7 @@ async def test_a_configuration_that_the_kernel_refuses_is_taken_back(world: Worl
     text = world.config.read_text()
     world.config.write_text(text.replace('"60%"', '"80%"').replace('"40%"', '"20%"'))
     with pytest.raises(RemoteError, match="cannot write"):
-        await world.relay.reload()
+        await world.relay.file.reload()
     assert (world.resctrl / "kubeqos.gold/schemata").read_text() == before
     assert await world.started(rdt="gold")
 
@@ -787,7 +793,7 @@ async def test_a_provider_that_dies_takes_its_own_classes_off_the_node_and_finds
     )
     assert (await world.classes(await world.started("other", rdt="bronze")))["rdt"] == "bronze"
     assert "a class provider has gone" in caplog.text
-    await world.relay.reload()  # also a reload does not hurt who has its classes
+    await world.relay.file.reload()  # also a reload does not hurt who has its classes
     await world.client.stop_container(gone)
     world.turbo.calls.clear()
     world.vendor = await serve(world.turbo, f"{world.folder}/turbo.sock")
@@ -858,7 +864,7 @@ async def test_a_provider_says_by_itself_what_is_new(world: World, monkeypatch: 
 async def test_a_class_in_use_that_is_gone_from_the_file_is_retired(world: World, caplog: pytest.LogCaptureFixture):
     container, text = await world.started(memory="kept"), world.config.read_text()
     world.config.write_text(text.replace("kept: {min: 25%}, ", ""))
-    await world.relay.reload()
+    await world.relay.file.reload()
     assert "a retired class is still in use" in caplog.text
     assert (await world.classes(container))["memory"] == "kept"
     assert await world.file(container, "memory.min") == "262144"
@@ -875,7 +881,7 @@ async def test_a_class_in_use_that_is_gone_from_the_file_is_retired(world: World
     for one in (container, again):
         await world.client.stop_container(one)
         await world.client.remove_container(one)
-    await world.relay.reload()
+    await world.relay.file.reload()
     assert "unavailable class 'kept'" in (await refused(world.created("c", memory="kept"))).details
 
 
@@ -884,7 +890,7 @@ async def test_a_resource_in_use_that_is_gone_from_the_file_is_retired(world: Wo
     lines = world.config.read_text().splitlines(keepends=True)
     start = next(n for n, line in enumerate(lines) if line.startswith("  memory:"))
     world.config.write_text("".join([*lines[:start], *lines[start + 3 :]]))
-    await world.relay.reload()
+    await world.relay.file.reload()
     infos = (await world.client.status()).status.resources.container_qos_resources
     assert [one.name for one in infos] == ["rdt", "turbo"]
     assert (await world.classes(container))["memory"] == "kept"
@@ -898,7 +904,7 @@ async def test_less_capacity_than_is_used_evicts_nobody_and_lets_nobody_in(
     for name in ("a", "b"):
         await world.started(name, turbo="high")
     world.config.write_text(world.config.read_text().replace("capacity: {high: 5}", "capacity: {high: 1}"))
-    await world.relay.reload()
+    await world.relay.file.reload()
     assert "over by 1" in caplog.text
     error = await refused(world.created("c", turbo="high"))
     assert "insufficient class 'high' of QoS resource 'turbo': capacity 1, in use 2" in error.details

@@ -71,7 +71,7 @@ class World:
     async def stop(self) -> None:
         await self.client.stop_pod_sandbox(self.sandbox)
         await self.client.remove_pod_sandbox(self.sandbox)
-        self.relay.keeper.holders.validate()
+        assert self.relay.keeper.table.validate() == []
         await self.client.close()
         await self.relay.close()
         await self.vendor.stop(0)

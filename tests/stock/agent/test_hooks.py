@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kubeqos.cri.classes.classfile import ClassFile
+from kubeqos.cri.classes.keeper import ClassRefused
 from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.providers.protocol import Subject
-from kubeqos.cri.providers.reading import read_catalog
 from kubeqos.errors import KubeqosError
 from kubeqos.nri.proto import nri_pb2 as nri
-from kubeqos.stock.agent.core import MARK
-from kubeqos.stock.agent.hooks import ClassHooks, without_unreachable
+from kubeqos.stock.agent.agent import Settings, read_reachable
+from kubeqos.stock.agent.annotations import MARK
+from kubeqos.stock.agent.hooks import ClassHooks
 from kubeqos.stock.agent.report import status_of
 
 CLASSES = """
@@ -26,8 +29,8 @@ resources:
 
 
 class Node:
-    def __init__(self, hooks: ClassHooks, root: Path, troubles: list[str]) -> None:
-        self.hooks, self.root, self.troubles = hooks, root, troubles
+    def __init__(self, hooks: ClassHooks, root: Path, file: ClassFile) -> None:
+        self.hooks, self.root, self.file = hooks, root, file
         self.broken: list[tuple[str, str]] = []
 
     def pod(self, asked: str, name: str = "web") -> nri.PodSandbox:
@@ -58,17 +61,22 @@ class Node:
         return container, answer.adjust
 
 
-@pytest.fixture
-async def node(tmp_path: Path) -> Node:
-    (tmp_path / "classes.yaml").write_text(CLASSES)
-    host = Host(tmp_path, version=V2)
-    catalog, troubles = await without_unreachable(await read_catalog(tmp_path / "classes.yaml", LocalMachine(host)))
+async def made_node(root: Path, classes: str) -> Node:
+    (root / "classes.yaml").write_text(classes)
+    host = Host(root, version=V2)
+    settings = Settings("node", root / "classes.yaml", LocalMachine(host))
 
     def broken(subject: Subject, reason: str) -> None:
         made.broken.append((subject.id, reason))
 
-    made = Node(ClassHooks(catalog, host, broken, lambda: None), tmp_path, troubles)
+    hooks = ClassHooks(await read_reachable(settings), host, broken, lambda: None)
+    made = Node(hooks, root, ClassFile(settings.classes, partial(read_reachable, settings), hooks.keeper))
     return made
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> Node:
+    return await made_node(tmp_path, CLASSES)
 
 
 async def test_a_class_is_in_the_request_and_in_the_cgroup(node: Node) -> None:
@@ -108,7 +116,7 @@ async def test_room_is_given_back_when_a_container_ends(node: Node) -> None:
     await node.run("cpu-class=high", "third")
     await node.hooks.remove_container(nri.RemoveContainerRequest(container=first))
     assert node.hooks.holders.used("cpu-class", "high") == 1
-    node.hooks.holders.validate()
+    assert node.hooks.keeper.table.validate() == []
 
 
 async def test_what_an_update_wrote_over_is_written_again(node: Node) -> None:
@@ -121,7 +129,7 @@ async def test_what_an_update_wrote_over_is_written_again(node: Node) -> None:
 async def test_what_others_wrote_is_put_right(node: Node) -> None:
     container, _ = await node.run("cpu-class=high")
     (node.root / container.linux.cgroups_path.lstrip("/") / "cpu.weight").write_text("20")
-    await node.hooks.put_right()
+    await node.hooks.keeper.put_right()
     assert node.weight(container) == "80"
 
 
@@ -138,7 +146,7 @@ async def test_what_ran_already_is_brought_into_its_class_or_told_of(node: Node)
 
 async def test_the_report_says_what_is_offered_used_and_out_of_reach(node: Node) -> None:
     await node.run("cpu-class=high")
-    status = status_of(node.hooks.catalog, node.hooks.holders, node.troubles, None, 0.0)
+    status = status_of(node.hooks.keeper.catalog, node.hooks.holders, None, 0.0)
     told = {one["class"]: one for one in status["classes"] if one["resource"] == "cpu-class"}
     assert told["high"] == {
         "resource": "cpu-class", "class": "high", "level": "container", "mutable": True, "used": 1, "capacity": 1,
@@ -147,13 +155,52 @@ async def test_the_report_says_what_is_offered_used_and_out_of_reach(node: Node)
     [condition] = status["conditions"]
     assert condition["status"] == "False"
     assert "only the relay can do" in condition["message"]
-    again = status_of(node.hooks.catalog, node.hooks.holders, node.troubles, status, 100.0)
+    again = status_of(node.hooks.keeper.catalog, node.hooks.holders, status, 100.0)
     assert again == status, "nothing new is nothing to write"
 
 
+async def test_what_changes_in_the_class_file_is_put_in_force_while_pods_run(node: Node) -> None:
+    container, _ = await node.run("cpu-class=high")
+    before, file = node.weight(container), node.root / "classes.yaml"
+    assert not await node.file.look(), "nothing is new"
+    file.write_text(CLASSES.replace("400", "200"))
+    assert await node.file.look()
+    assert int(node.weight(container)) < int(before), "who runs in the class has its new meaning"
+    file.write_text("resources: 7")
+    assert not await node.file.look(), "it cannot be read"
+    file.write_text(CLASSES.replace("high", "higher"))
+    assert await node.file.look()
+    [offer] = [one for one in node.hooks.keeper.catalog.offers.values() if one.name == "cpu-class"]
+    assert "high" in offer.retired, "somebody has it"
+    with pytest.raises(ClassRefused, match="high"):
+        await node.run("cpu-class=high", "second")
+    await node.run("cpu-class=higher", "third")
+
+
 async def test_others_have_as_much_time_as_the_runtime_leaves(node: Node) -> None:
-    assert node.hooks.hook_seconds == 1.5
+    assert node.hooks.keeper.hook_seconds == 1.5
     await node.hooks.configure(nri.ConfigureRequest(request_timeout=8000))
-    assert node.hooks.hook_seconds == 6
+    assert node.hooks.keeper.hook_seconds == 6
     await node.hooks.configure(nri.ConfigureRequest())
-    assert node.hooks.hook_seconds == 1.5
+    assert node.hooks.keeper.hook_seconds == 1.5
+
+
+async def test_a_resize_of_memory_is_followed_and_nothing_is_left_of_who_is_gone(tmp_path: Path) -> None:
+    node = await made_node(tmp_path, "resources: {memory: {provider: memory, classes: {kept: {min: 50%}}}}")
+    pod = node.pod("memory=kept")
+    container = node.container(pod)
+    container.linux.resources.memory.limit.value = 1 << 20
+    file = tmp_path / container.linux.cgroups_path.lstrip("/") / "memory.min"
+    file.write_text("0")
+    await node.hooks.create_container(nri.CreateContainerRequest(pod=pod, container=container))
+    await node.hooks.start_container(nri.StartContainerRequest(pod=pod, container=container))
+    assert file.read_text() == str(1 << 19)
+    asked = nri.LinuxResources()
+    asked.memory.limit.value = 1 << 22
+    await node.hooks.update_container(nri.UpdateContainerRequest(container=container, linux_resources=asked))
+    await node.hooks.post_update_container(nri.PostUpdateContainerRequest(container=container))
+    assert file.read_text() == str(1 << 21)
+    stranger = nri.Container(id="stranger")
+    await node.hooks.start_container(nri.StartContainerRequest(pod=pod, container=stranger))
+    await node.hooks.remove_container(nri.RemoveContainerRequest(container=container))
+    assert not len(node.hooks.holders) and not node.hooks.keeper._locks

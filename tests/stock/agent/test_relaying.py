@@ -6,7 +6,6 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -18,7 +17,6 @@ from kubeqos.client.api import Api
 from kubeqos.client.resources import NODES, PODS
 from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.providers.catalog import LocalMachine
-from kubeqos.errors import ConfigurationError
 from kubeqos.stock.agent.agent import Settings, StockAgent
 from kubeqos.stock.agent.relaying import RelayAgent, start
 from kubeqos.stock.cluster import NODE_QOSES
@@ -167,10 +165,7 @@ async def test_an_agent_that_comes_back_knows_its_own_and_takes_in_who_was_there
             assert world.used(again, "cpu-class", "high") == 1
 
 
-async def test_a_runtime_with_nri_is_asked_through_it_and_cores_need_it(world: World, tmp_path: Path) -> None:
-    (tmp_path / "node.yaml").write_text("apiVersion: kubeqos.io/v1alpha1\nkind: NodeConfiguration\nprofile: qrm\n")
-    with pytest.raises(ConfigurationError, match="cores are handed out through NRI"):
-        await start(world.api, replace(world.settings, cores=tmp_path / "node.yaml"))
+async def test_a_runtime_with_nri_is_asked_through_it(world: World) -> None:
     world.settings.nri.touch()
     assert isinstance(await start(world.api, world.settings), StockAgent)
     assert not world.socket.exists()

@@ -128,6 +128,33 @@ async def test_a_pod_is_judged_and_a_quota_is_given_back(api: Api, uids: Uids) -
         )
 
 
+async def test_who_is_seen_stored_is_noted_no_longer_and_who_came_past_the_webhooks_is_counted(
+    api: Api, uids: Uids
+) -> None:
+    await offering(api, "n1", SLOW, GOLD)
+    allowed = {"container": [{"name": "rdt", "classes": [{"name": "gold", "capacity": 5}]}]}
+    await api.create(QUOTAS, own("QOSClassQuota", "q", {"qosResources": allowed}), "team")
+    async with replica(api, "a") as controller:
+
+        async def is_created() -> bool:
+            asking = pod("first", rdt="gold")
+            return await admitted(api, uids, controller.port, await bundle_of(api), asking) == ""
+
+        async def told() -> tuple[int, int]:
+            status = (await api.get(QUOTAS, "q", "team"))["status"]
+            [usage] = status["qosResourcesUsage"]["container"]
+            return usage["classes"][0].get("capacity", 0), len(status["reserved"])
+
+        async def says(*expected: int) -> bool:
+            return await told() == expected
+
+        await until("created", is_created)
+        assert (await told())[0] == 1, "counted from the moment that it was let in"
+        await until("noted no longer", lambda: says(1, 0))
+        await api.create(PODS, pod("past", rdt="gold"), "team")
+        await until("counted", lambda: says(2, 0))
+
+
 async def test_a_namespace_default_is_given(api: Api, uids: Uids) -> None:
     await offering(api, "n1", SLOW)
     limits = [{"type": "Container", "qosResources": [{"name": "blockio", "default": "slow"}]}]

@@ -9,6 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,17 @@ from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.errors import ConfigurationError, KubeqosError
 from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.loading import load_machine
+from kubeqos.node.admission.transaction import Admission
 from kubeqos.node.api.sources import LocalPods
 from kubeqos.node.cgroups.partitions import EXCLUSIVE, PARTITION
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.plugins.managers import Grant
+from kubeqos.stock.agent.adjusting import container_event, pod_event
 from kubeqos.stock.agent.report import cores_told
 from kubeqos.stock.cores.assembly import make_keeper, read_configuration, refuse_kubelet
+from kubeqos.stock.cores.events import ContainerEvent, PodEvent
 from kubeqos.stock.cores.keeper import CoreKeeper
+from kubeqos.stock.cores.nriruntime import NriRuntime
 from tests.qrm.harness import until
 
 CONFIG = """
@@ -34,6 +39,8 @@ cpuManagerPolicy: static
 reservedSystemCPUs: "0"
 stateDir: {folder}/state
 """
+
+CCI_INSTEAD = "cpuManagerPolicy: static", "profile: cci"
 
 
 class Node:
@@ -50,23 +57,29 @@ class Node:
         (folder / "node.yaml").write_text(CONFIG.format(folder=folder))
 
     @asynccontextmanager
-    async def agent(self) -> AsyncIterator[CoreKeeper]:
+    async def agent(self, *, waits: bool = True) -> AsyncIterator[CoreKeeper]:
         config = read_configuration(self.folder / "node.yaml", "n1")
         host = Host(self.folder, version=V2)
-        keeper = make_keeper(config, load_machine("laptop8"), host, None, self.update, lambda: None)
+        keeper = make_keeper(
+            config, load_machine("laptop8"), host, None, partial(NriRuntime, update=self.update), lambda: None
+        )
         object.__setattr__(keeper.parts, "pods", self.pods)
         self.keeper = keeper
         task = asyncio.create_task(keeper.run())
-        keeper.synchronize(list(self.sandboxes.values()), list(self.containers.values()))
+        keeper.synchronize(self.found())
         try:
             async with asyncio.timeout(30):
-                await keeper.ready.wait()
+                await (keeper.ready.wait() if waits else asyncio.sleep(0))
             yield keeper
             assert keeper.validate() == []
         finally:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
+
+    def found(self) -> list[tuple[PodEvent | None, ContainerEvent]]:
+        pods = {one.id: pod_event(one) for one in self.sandboxes.values()}
+        return [(pods.get(one.pod_sandbox_id), container_event(one)) for one in self.containers.values()]
 
     async def update(self, updates: Sequence[nri.ContainerUpdate]) -> Sequence[nri.ContainerUpdate]:
         await self.stuck.wait()
@@ -88,7 +101,7 @@ class Node:
         pod = nri.PodSandbox(id=f"s-{name}", name=name, uid=f"u-{name}", namespace="team", annotations=annotations)
         container = nri.Container(id=f"c-{name}", pod_sandbox_id=pod.id, name="c", state=nri.CONTAINER_CREATED)
         container.linux.cgroups_path = f"/kubepods/{name}"
-        grant = await self.keeper.create(pod, container)
+        grant = await self.keeper.create(pod_event(pod), container_event(container))
         self.sandboxes[pod.id] = pod
         container.linux.resources.cpu.cpus = str(grant.properties["cpuset_cpus"])
         container.annotations.update(grant.annotations)
@@ -100,9 +113,9 @@ class Node:
         group = self.folder / "kubepods" / name
         group.mkdir(parents=True, exist_ok=True)
         (group / "cpuset.cpus").write_text(container.linux.resources.cpu.cpus)
-        await self.keeper.start(pod, container)
+        await self.keeper.start(pod_event(pod), container_event(container))
         container.state = nri.CONTAINER_RUNNING
-        self.keeper.started(pod, container)
+        self.keeper.started(pod_event(pod), container_event(container))
 
     async def run(self, name: str, cpu: str = "") -> str:
         self.bind(name, cpu)
@@ -174,6 +187,47 @@ async def test_a_restart_changes_nothing_and_asks_for_nothing(node: Node) -> Non
     async with node.agent() as keeper:
         await until("known", lambda: keeper.table.pods["u-db"].is_admitted)
         assert (node.updates, node.cpus("db"), str(keeper.shared.owned())) == (told, own, own)
+
+
+async def test_who_comes_while_an_agent_takes_over_keeps_off_what_is_owned(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime asks from the moment on that it has told what runs; the ledger is read after that."""
+    async with node.agent():
+        own = await node.run("db", "2")
+    restore = Admission.restore
+
+    async def slow(self: Admission, *found: Any) -> Any:
+        await asyncio.sleep(0.2)  # as where plugins are asked
+        return await restore(self, *found)
+
+    monkeypatch.setattr(Admission, "restore", slow)
+    async with node.agent(waits=False) as keeper:
+        assert not keeper.ready.is_set()
+        await node.create("plain")
+        assert not CpuSet.parse(node.cpus("plain")) & CpuSet.parse(own)
+
+
+async def test_who_asks_for_nothing_does_not_wait_for_an_agent_that_cannot_take_over(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Admission, "restore", lambda *_: asyncio.Event().wait())
+    async with node.agent(waits=False) as keeper, asyncio.timeout(10):
+        assert (await node.create("plain")).properties == {"cpuset_cpus": "0-7"}
+        assert not keeper.ready.is_set()
+
+
+async def test_who_owns_nothing_any_more_when_the_agent_is_back_is_held_to_its_limit(node: Node) -> None:
+    """The node's settings have changed meanwhile: nobody gives a pod CPUs of its own for its QoS class."""
+    async with node.agent():
+        await node.run("db", "2")
+        quota = node.folder / "kubepods" / "db" / "cpu.max"
+        quota.write_text("max 100000")  # as the runtime made it: without
+        node.containers["c-db"].linux.resources.cpu.quota.value = -1
+    (node.folder / "node.yaml").write_text(CONFIG.format(folder=node.folder).replace(*CCI_INSTEAD))
+    async with node.agent() as keeper:
+        assert not keeper.shared.owned()
+        await until("held", lambda: quota.read_text() == "200000 100000")
 
 
 async def test_a_lost_ledger_is_rebuilt_from_what_runs(node: Node) -> None:
@@ -275,7 +329,7 @@ async def test_a_runtime_that_comes_back_without_a_container_has_ended_it(node: 
         await node.run("db", "2")
         node.pods.remove("u-db")
         node.containers.clear()
-        keeper.synchronize(list(node.sandboxes.values()), [])
+        keeper.synchronize([])
         await until("given back", lambda: not keeper.shared.owned())
 
 

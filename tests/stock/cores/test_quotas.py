@@ -45,6 +45,7 @@ class Tree:
         self.told: list[tuple[str, str, str]] = []
         host = Host(folder, version=version)
         host.written = lambda *words: self.told.append(words)
+        self.host, self.context = host, context
         self.quotas = Quotas(host, self.table, lambda: self.grants, context)
         for cgroup, quota_us in KUBELETS.items():
             self.write(cgroup, quota_us)
@@ -110,6 +111,47 @@ def test_an_agent_that_leaves_gives_quotas_back(tree: Tree) -> None:
     tree.quotas.keep()
     tree.quotas.leave()
     assert tree.has() == KUBELETS
+
+
+def successor(tree: Tree, told_us: int) -> Quotas:
+    """Of an agent that comes after another one, and hears from the runtime what runs."""
+    tree.quotas = Quotas(tree.host, tree.table, lambda: tree.grants, tree.context)
+    for cgroup in (MAIN, HELPER):
+        tree.quotas.found(cgroup, told_us)
+    return tree.quotas
+
+
+@pytest.mark.parametrize("told_us", [-1, 110_000])
+def test_who_lost_its_cpus_while_the_agent_was_away_is_held_to_its_limit_again(tree: Tree, told_us: int) -> None:
+    """Runtimes tell what they were told: no quota, of one that was made as an owner, and the kubelet's of another."""
+    tree.quotas.keep()
+    tree.grants["u1", "main"] = SHARED
+    quotas = successor(tree, told_us)
+    quotas.keep()
+    assert tree.has() == LIFTED, "nobody knows yet who owns what"
+    quotas.take_over()
+    quotas.keep()
+    assert tree.has() == KUBELETS
+
+
+def test_who_owns_its_cpus_still_when_the_agent_is_back_has_no_quota(tree: Tree) -> None:
+    tree.quotas.keep()
+    quotas = successor(tree, -1)
+    quotas.take_over()
+    quotas.keep()
+    assert tree.has() == LIFTED
+    quotas.leave()
+    assert tree.has() == KUBELETS
+
+
+def test_where_kubelets_give_no_quota_none_is_made(tree: Tree) -> None:
+    tree.grants.clear()
+    for cgroup in KUBELETS:
+        tree.file(cgroup).write_text("-1" if tree.version == V1 else "max 100000")
+    quotas = successor(tree, 0)
+    quotas.take_over()
+    quotas.keep()
+    assert set(tree.has().values()) == {-1} and not tree.told
 
 
 def test_who_never_owned_anything_is_left_alone(tree: Tree) -> None:

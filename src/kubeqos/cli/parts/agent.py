@@ -64,6 +64,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="Where assignments are kept with --relay-socket.",
 )
+@click.option(
+    "--runtime-settings",
+    type=click.Path(path_type=Path),
+    help="What may be changed in the runtime's own settings (runtime.yaml); nothing unless given.",
+)
 @click.option("--cgroup-root", type=click.Path(path_type=Path), default=Path("/sys/fs/cgroup"), show_default=True)
 @click.option("--resctrl-root", type=click.Path(path_type=Path), default=Path("/sys/fs/resctrl"), show_default=True)
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="For health and metrics.")
@@ -79,6 +84,7 @@ def command(
     relay_socket: str | None,
     runtime: str,
     state: Path,
+    runtime_settings: Path | None,
     cgroup_root: Path,
     resctrl_root: Path,
     bind_address: str,
@@ -107,6 +113,7 @@ def command(
         relay=socket_path(relay_socket, "--relay-socket") if relay_socket else None,
         runtime=socket_path(runtime, "--container-runtime-endpoint"),
         state=state,
+        runtime_settings=runtime_settings,
     )
     uvloop.run(_run(settings, kubeconfig, context, bind_address, port))
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kubeqos.client.light import LightApi
     from kubeqos.stock.examination import Finding
 
-CONTAINERD = Path("/etc/containerd/config.toml")
+RUNTIME_SOCKET = Path("/run/containerd/containerd.sock")
 
 
 @click.command("doctor")
@@ -73,20 +73,27 @@ def _machine() -> list[Finding]:
     from kubeqos.cri.enforcing.host import cgroup_version
     from kubeqos.nri.plugin import SOCKET
     from kubeqos.stock.examination import LocalFacts, machine
+    from kubeqos.stock.names import CONTAINERD_CONFIG
 
     resctrl = Path("/sys/fs/resctrl/schemata").exists()
     version = cgroup_version(Path("/sys/fs/cgroup"))
-    return machine(
-        LocalFacts(os.geteuid() == 0, SOCKET.exists(), version, resctrl, checks_required_plugins(CONTAINERD))
-    )
+    checks, waits = required_plugins(CONTAINERD_CONFIG, RUNTIME_SOCKET)
+    return machine(LocalFacts(os.geteuid() == 0, SOCKET.exists(), version, resctrl, checks, waits))
 
 
-def checks_required_plugins(config: Path) -> bool | None:
-    """Whether containerd's validator of required plugins is on, by its own file; None where there is none to read."""
-    import tomllib
+def required_plugins(config: Path, runtime: Path) -> tuple[bool | None, bool]:
+    """Whether containerd's files turn its validator on (None: there are none), and whether it has not read them."""
+    import socket
 
+    from kubeqos.errors import ConfigurationError
+    from kubeqos.stock import validator
+
+    root = Path("/")
     try:
-        plugins = tomllib.loads(config.read_text()).get("plugins", {})
-        return bool(plugins.get("io.containerd.nri.v1.nri", {}).get("default_validator", {}).get("enable", False))
-    except (OSError, ValueError, AttributeError):
-        return None
+        with socket.socket(socket.AF_UNIX) as link:
+            link.connect(str(runtime))
+            return validator.is_on(config), validator.waits_for(config, root, validator.running(link))
+    except OSError:
+        return validator.is_on(config), False  # it does not run, or not for us: when it starts, it reads them
+    except ConfigurationError:
+        return None, False

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from kubeqos import __version__
+from kubeqos.stock.names import CONTAINERD_CONFIG, RESTART_CONTAINERD
 
 
 @click.command("install")
@@ -15,6 +16,21 @@ from kubeqos import __version__
 @click.option("--image", default=f"kubeqos:{__version__}", show_default=True, help="The image of the Containerfile.")
 @click.option("--classes", type=click.Path(path_type=Path), help="The classes of the nodes (classes.yaml).")
 @click.option("--node-config", type=click.Path(path_type=Path), help="A NodeConfiguration: nodes hand out cores, too.")
+@click.option(
+    "--runtime-config",
+    metavar="FILE",
+    is_flag=False,
+    flag_value=str(CONTAINERD_CONFIG),
+    help="Let agents turn on the validator of required plugins in containerd's settings; "
+    f"where these are on the nodes is {CONTAINERD_CONFIG} unless given, and an empty text lets them not.",
+)
+@click.option(
+    "--restart-runtime",
+    metavar="COMMAND",
+    is_flag=False,
+    flag_value=RESTART_CONTAINERD,
+    help="Let them restart containerd for it, too, by this command; by systemd unless given.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the manifests and change nothing.")
 @click.option("--chart", type=click.Path(path_type=Path), help="Write a Helm chart into this folder; change nothing.")
 def command(
@@ -23,6 +39,8 @@ def command(
     image: str,
     classes: Path | None,
     node_config: Path | None,
+    runtime_config: str | None,
+    restart_runtime: str | None,
     dry_run: bool,
     chart: Path | None,
 ) -> None:
@@ -47,6 +65,10 @@ def command(
 
         settings["kubeqos-node-configuration"] = _text(node_config)
         read_configuration(node_config, "any")
+    if runtime_config is not None:
+        settings[installation.RUNTIME] = _runtime(runtime_config, restart_runtime)
+    elif restart_runtime is not None:
+        raise click.UsageError("--restart-runtime is for --runtime-config")
     if chart is not None:
         _write_chart(chart, image, settings)
         return
@@ -58,6 +80,18 @@ def command(
     import asyncio
 
     asyncio.run(_install(kubeconfig, context, image, settings))
+
+
+def _runtime(config: str, restart: str | None) -> str:
+    """The file `runtime.yaml`; empty where agents are to change nothing."""
+    from kubeqos.codec import encode_yaml
+    from kubeqos.stock.validator import parse_settings
+
+    if not config:
+        return ""
+    text = encode_yaml({"config": config, **({"restart": restart} if restart else {})})
+    parse_settings(text, "--runtime-config")
+    return text
 
 
 def _write_chart(folder: Path, image: str, settings: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
 """All providers of one configuration, and the merged list of what they offer.
 
 Built in two steps so that a bad configuration changes nothing: `build` makes and checks every provider, `install`
-performs the writes. The relay holds one catalog and swaps it for another on reload.
+performs the writes. A keeper of classes has one catalog, and takes on another.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ class Catalog:
     """The entry in the file behind each offer."""
     heard: Mapping[int, int] = field(default_factory=dict)
     """How much news of each provider is in here."""
+    unreachable: Mapping[str, str] = field(default_factory=dict)
+    """Resources that cannot be given in the way in which this node gives classes, and why. They are not on offer."""
 
     @property
     def stale(self) -> bool:

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 
 from kubeqos.codec import JsonError, decode_json, encode_json_sorted
+from kubeqos.cri.classes.decisions import Offers, Wish, annotation_keys, assigned
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.holders import Assignment, Holder
 from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
-from kubeqos.cri.relay.core import Offers, Wish, annotation_keys, assigned
 from kubeqos.cri.runtime import PROVIDERS_READY
 from kubeqos.rules.qos.classes import POD_QOS
 

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 
 from kubeqos.cri.relay.hpack import Headers
 from kubeqos.cri.relay.http2 import CANCEL, REFUSED_STREAM, Connection, Stream
-from kubeqos.cri.relay.status import CANCELLED, INTERNAL, OK, RESOURCE_EXHAUSTED, UNAVAILABLE
+from kubeqos.cri.status import CANCELLED, INTERNAL, OK, RESOURCE_EXHAUSTED, UNAVAILABLE
 from kubeqos.errors import RemoteError
 
 MAX_MESSAGE = 16 << 20

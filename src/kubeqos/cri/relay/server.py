@@ -7,8 +7,9 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,23 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kubeqos.checkpoint import Checkpoint
+from kubeqos.cri.classes.classfile import ClassFile, tell_missing
+from kubeqos.cri.classes.decisions import Asks
+from kubeqos.cri.classes.keeper import Broken
+from kubeqos.cri.classes.table import ClassTable
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.enforcing.podcgroups import PodCgroups
 from kubeqos.cri.enforcing.systemd import keep_informed
-from kubeqos.cri.providers.catalog import Catalog, LocalMachine, nobody
+from kubeqos.cri.providers.catalog import LocalMachine
 from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.protocol import Sample
 from kubeqos.cri.providers.reading import read_catalog
-from kubeqos.cri.providers.retiring import Used
-from kubeqos.cri.relay.core import Asks
 from kubeqos.cri.relay.gate import Gate, gate_path
 from kubeqos.cri.relay.keeper import Keeper
-from kubeqos.cri.relay.proxy import Session
+from kubeqos.cri.relay.proxy import Hooks, Session
 from kubeqos.cri.relay.service import ClassService
 from kubeqos.errors import ConfigurationError, KubeqosError, RemoteError
 from kubeqos.logs import logger
-from kubeqos.plugins.sockets import stamp
 
 WATCH_SECONDS = 1.0
 RETRY_SECONDS = 0.5
@@ -57,6 +59,10 @@ class Settings:
     """Start no container that the OCI hook would not hold back until its classes are enforced."""
     asks: Asks | None = None
     """How pods ask by annotation where somebody else counts that; without it only classes that are opened to them."""
+    broken: Broken | None = None
+    """Told of pods that run without what they asked for, where somebody can end them."""
+    around: Callable[[Hooks], Hooks] | None = None
+    """Who else has a say in the calls that are hooked, and stands around our own hooks."""
 
 
 class Relay:
@@ -70,22 +76,22 @@ class Relay:
         self._background: list[asyncio.Task[None]] = []
         self._servers: list[asyncio.Server] = []
         self._wake = asyncio.Event()
-        self._seen = stamp(settings.config)
+        self.file = ClassFile(settings.config, partial(read_catalog, settings.config, settings.machine), keeper)
 
     @classmethod
     async def start(cls, settings: Settings) -> Relay:
         """Read the configuration (an invalid one stops here), restore, listen."""
-        catalog = await load_catalog(settings, None)
+        catalog = await read_catalog(settings.config, settings.machine)
         checkpoint = Checkpoint(settings.state, format="kubeqos.relay", version=1)
         loaded = checkpoint.load()
         for name in loaded.set_aside:
             log.error("a damaged checkpoint was set aside", file=name)
-        for name, reason in catalog.absent.items():
-            log.warning("a class provider is away", provider=name, error=reason)
+        tell_missing(catalog)
         catalog.install()
         runtime = CriClient(f"unix://{settings.runtime}")
         pods = PodCgroups(settings.machine.host)
-        relay = cls(settings, Keeper(catalog, _holders_of(loaded.data), checkpoint, runtime, pods, settings.asks))
+        table = ClassTable(catalog.offers, _holders_of(loaded.data), settings.asks)
+        relay = cls(settings, Keeper(catalog, table, checkpoint, runtime, pods, settings.broken))
         informing = keep_informed(settings.machine.host, relay.keeper.enforce_all)
         relay._background = [asyncio.create_task(work) for work in (relay._restore(), relay._tend(), informing)]
         await relay._listen()
@@ -93,6 +99,8 @@ class Relay:
 
     async def _listen(self) -> None:
         hooks, path = self.service.hooks(), str(self.settings.runtime)
+        if self.settings.around is not None:
+            hooks = self.settings.around(hooks)
         listen, gate = self.settings.listen, gate_path(self.settings.listen)
         loop = asyncio.get_running_loop()
         self._servers = [
@@ -126,58 +134,14 @@ class Relay:
                 await self._look_after()
             except KubeqosError as error:
                 log.error("cannot look after what runs", error=" ".join(error.lines()))
-            try:
-                # A ConfigMap volume replaces the file, so what stands under its name is compared, not its content.
-                seen = stamp(self.settings.config)
-                if forced or seen != self._seen:
-                    self._seen = seen
-                    await self.reload()
-            except KubeqosError as error:
-                log.error("configuration unchanged", error=" ".join(error.lines()))
+            await self.file.look(again=forced)
 
     async def _look_after(self) -> None:
         self.settings.machine.resctrl_kernel.tick()
         if self.keeper.doubtful:
             await self.keeper.resync()
         await self.keeper.repair()
-        await self.keeper.save_if_changed()
-        known = self.keeper.catalog
-        if known.absent or known.stale:
-            catalog = await load_catalog(self.settings, known, self.keeper.holders.used)
-            if (catalog.absent.keys(), catalog.offers) != (known.absent.keys(), known.offers):
-                await self.keeper.take_on(catalog)
-                self._tell_of(known, catalog)
-
-    def _tell_kept(self, before: Catalog, now: Catalog) -> None:
-        """Say which classes stay although the file no longer gives them to anybody, or not to so many."""
-        for name, offer in now.offers.items():
-            known, used = before.offers.get(name), self.keeper.holders.used
-            for one in offer.classes:
-                in_use = used(name, one.name)
-                if in_use and one.name in offer.retired and (known is None or one.name not in known.retired):
-                    log.warning("a retired class is still in use", resource=name, class_name=one.name, in_use=in_use)
-                elif one.capacity and in_use > one.capacity:
-                    over = f"over by {in_use - one.capacity}"
-                    log.warning("a class is in use beyond its capacity", resource=name, class_name=one.name, use=over)
-
-    def _tell_of(self, before: Catalog, now: Catalog) -> None:
-        """Say which providers went and came, and what that means for classes."""
-        for entry in sorted(now.absent.keys() - before.absent.keys()):
-            lost = sorted(name for name, source in before.sources.items() if source == entry)
-            log.warning("a class provider has gone", provider=entry, resources=lost, error=now.absent[entry])
-        for entry in sorted(before.absent.keys() - now.absent.keys()):
-            found = sorted(name for name, source in now.sources.items() if source == entry)
-            log.info("a class provider is back", provider=entry, resources=found)
-
-    async def reload(self) -> None:
-        """Take on the configuration file as it is now; raises and changes nothing when it cannot be."""
-        known = self.keeper.catalog
-        catalog = await load_catalog(self.settings, known, self.keeper.holders.used)
-        await self.keeper.take_on(catalog)
-        log.info("configuration taken on", resources=sorted(catalog.offers))
-        self._tell_kept(known, catalog)
-        for name, reason in catalog.absent.items():
-            log.warning("a class provider is away", provider=name, error=reason)
+        await self.keeper.save()
 
     def wake(self) -> None:
         self._wake.set()
@@ -203,7 +167,7 @@ class Relay:
         gate.close()
         gate_path(self.settings.listen).unlink(missing_ok=True)
         await asyncio.gather(*self._background, return_exceptions=True)
-        await self.keeper.save_if_changed()
+        await self.keeper.save()
         for provider in self.keeper.catalog.distinct_providers():
             await provider.close()
         await self.keeper.runtime.close()
@@ -235,10 +199,6 @@ class Relay:
         await asyncio.gather(*late, return_exceptions=True)
         for session in list(self._sessions):
             session.client.close()
-
-
-async def load_catalog(settings: Settings, previous: Catalog | None, used: Used = nobody) -> Catalog:
-    return await read_catalog(settings.config, settings.machine, previous, used)
 
 
 async def serve(settings: Settings) -> None:

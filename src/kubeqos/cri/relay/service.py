@@ -1,4 +1,4 @@
-"""The hooked CRI calls: asks the core, performs what it decided, and undoes it when the runtime or a provider fails.
+"""The hooked CRI calls: what they say goes to the keeper, what it answers into the call; undone if the runtime fails.
 
 The state is the keeper's. A class is reserved before the runtime is called and saved before the client has its answer.
 """
@@ -10,21 +10,21 @@ import dataclasses
 import itertools
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
+from kubeqos.cri.classes import decisions, enforce
+from kubeqos.cri.classes.decisions import Denied, Wish
 from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.errors import CallError, Code
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import Holder
-from kubeqos.cri.providers.protocol import ClassRefusal, Level, Place, Subject, SubjectGone
-from kubeqos.cri.relay import core, enforce, messages, undo
-from kubeqos.cri.relay.core import Denied, Wish
+from kubeqos.cri.providers.protocol import Level, Place, Subject, SubjectGone
+from kubeqos.cri.relay import messages, undo
 from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import CallDenied, Forward, Hooks, RuntimeFailed
-from kubeqos.cri.relay.starting import Starts, denied, until_ready
-from kubeqos.cri.relay.status import (
+from kubeqos.cri.relay.starting import Starts, denying, until_ready
+from kubeqos.cri.status import (
     CANCELLED,
     DEADLINE_EXCEEDED,
-    INVALID_ARGUMENT,
     NOT_FOUND,
     UNAVAILABLE,
 )
@@ -34,8 +34,6 @@ from kubeqos.logs import logger
 CUT_OFF = (CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE)
 """Ends of a call that leave open what the runtime has done."""
 Remove = Callable[[str], Awaitable[None]]
-Tell = Callable[[contextlib.AsyncExitStack], Awaitable[bytes]]
-"""Lets the runtime know of an update; what takes that back goes onto the stack."""
 log = logger("kubeqos.relay")
 
 
@@ -102,21 +100,21 @@ class ClassService:
         asked = self._asked(subject, request.config.annotations)
         ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources), asked)
         if not holder.classes:
-            self.holders.remove(ticket)
             return await forward(data)
         with self._released_on_failure(ticket):
-            messages.edit_sandbox(request, await enforce.edits(self.catalog, subject, holder.classes), holder)
+            messages.edit_sandbox(request, await self.keeper.edits(holder), holder)
             answer = await forward(request.SerializeToString())
         sandbox_id = cri.RunPodSandboxResponse.FromString(answer).pod_sandbox_id
-        holder = self.holders.rename(ticket, sandbox_id)
-        try:
-            if enforce.acts_in_place(self.catalog, holder.classes):
-                await self.starts.enter(sandbox_id, holder.subject)
-            else:
-                await self.keeper.save()
-        except KubeqosError as error:
-            await self._undo(sandbox_id, self._remove_sandbox)
-            raise denied(error) from error
+        holder = self.keeper.table.made(ticket, sandbox_id)
+        with denying():
+            try:
+                if enforce.acts_in_place(self.catalog, holder.classes):
+                    await self.starts.enter(sandbox_id, holder.subject)
+                else:
+                    await self.keeper.save()
+            except KubeqosError:
+                await self._undo(sandbox_id, self._remove_sandbox)
+                raise
         return answer
 
     async def create_container(self, data: bytes, forward: Forward) -> bytes:
@@ -125,34 +123,30 @@ class ClassService:
         subject = messages.container_subject(request, await self._handler(request.pod_sandbox_id))
         annotations, of_pod = request.config.annotations, request.sandbox_config.annotations
         fallback: Sequence[Wish] | Denied = self._asked(subject, of_pod)
-        if self.keeper.asks is None and not messages.knows_classes(request):
-            fallback = core.annotation_wishes(offers, subject.container_name, annotations, of_pod)
-            self._tell_unanswered(subject, core.unanswered(offers, annotations, of_pod))
+        if self.keeper.table.asks is None and not messages.knows_classes(request):
+            fallback = decisions.annotation_wishes(offers, subject.container_name, annotations, of_pod)
+            self._tell_unanswered(subject, decisions.unanswered(offers, annotations, of_pod))
         if isinstance(fallback, Denied):
             raise CallDenied(fallback.code, fallback.message)
         ticket, holder = await self._reserve(subject, messages.wishes_of(request.config.qos_resources), fallback)
         if not holder.classes:
-            self.holders.remove(ticket)
             return await forward(data)
         with self._released_on_failure(ticket):
-            edit = await enforce.edits(self.catalog, subject, holder.classes)
-            messages.edit_container(request, edit, holder, offers)
+            messages.edit_container(request, await self.keeper.edits(holder), holder, offers)
             answer = await forward(request.SerializeToString())
         container_id = cri.CreateContainerResponse.FromString(answer).container_id
-        self.holders.rename(ticket, container_id)
-        try:
-            await self.keeper.save()
-        except KubeqosError as error:
-            await self._undo(container_id, self.runtime.remove_container)
-            raise denied(error) from error
+        self.keeper.table.made(ticket, container_id)
+        with denying():
+            try:
+                await self.keeper.save()
+            except KubeqosError:
+                await self._undo(container_id, self.runtime.remove_container)
+                raise
         return answer
 
     def _asked(self, subject: Subject, pod_annotations: Mapping[str, str]) -> Sequence[Wish]:
-        """What the pod asks for by annotation, where its owner may ask so."""
-        asked = self.keeper.asks(self.catalog.offers, subject, pod_annotations) if self.keeper.asks is not None else ()
-        if isinstance(asked, Denied):
-            raise CallDenied(INVALID_ARGUMENT, f"{subject.describe()}: {asked.message}")
-        return asked
+        with denying():
+            return self.keeper.asked(subject, pod_annotations)
 
     def _tell_unanswered(self, subject: Subject, found: Sequence[tuple[str, str]]) -> None:
         """A pod that asked in vain runs all the same; its owner should hear of it, once."""
@@ -176,46 +170,28 @@ class ClassService:
         except CallError as error:
             raise CallDenied(NOT_FOUND if error.code is Code.NOT_FOUND else UNAVAILABLE, error.details) from error
 
-    async def _reserve(
-        self, subject: Subject, wishes: Sequence[Wish], fallback: Sequence[Wish] = ()
-    ) -> tuple[str, Holder]:
-        """Classes for a new subject, counted from now on; or the refusal."""
+    async def _reserve(self, subject: Subject, wishes: Sequence[Wish], fallback: Sequence[Wish]) -> tuple[str, Holder]:
         if self.catalog.offers or wishes:
             await until_ready(self.keeper)
-        granted = core.grant(self.catalog.offers, self.holders, subject.level, wishes, fallback, subject)
-        if isinstance(granted, Denied) and granted.shortage:
-            await self._look_again()
-            granted = core.grant(self.catalog.offers, self.holders, subject.level, wishes, fallback, subject)
-        if isinstance(granted, Denied):
-            raise CallDenied(granted.code, f"{subject.describe()}: {granted.message}")
         ticket = f"reserved:{next(self._tickets)}"
-        self.holders.put(ticket, Holder(subject, granted))
-        with self._released_on_failure(ticket):
-            agreed = await enforce.check(self.catalog, subject, granted)
-            if isinstance(agreed, ClassRefusal):
-                raise CallDenied(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}")
-        holder = Holder(subject, agreed)
-        self.holders.put(ticket, holder)
-        return ticket, holder
+        with denying():
+            return ticket, await self.keeper.reserve(ticket, subject, wishes, fallback)
 
     @contextlib.contextmanager
     def _released_on_failure(self, ticket: str) -> Iterator[None]:
         """Room that was reserved for a create is free again when the create fails."""
         try:
-            yield
-        except BaseException as error:
-            self.holders.remove(ticket)
-            if isinstance(error, RuntimeFailed) and error.code in CUT_OFF:
-                self.keeper.doubtful = True
-            if isinstance(error, KubeqosError):
-                raise denied(error) from error
+            with denying(), self.keeper.released_on_failure(ticket):
+                yield
+        except RuntimeFailed as error:
+            self.keeper.doubtful |= error.code in CUT_OFF
             raise
 
     # ---- running
 
     async def update_container_resources(self, data: bytes, forward: Forward) -> bytes:
         request = cri.UpdateContainerResourcesRequest.FromString(data)
-        key = request.container_id
+        key, linux = request.container_id, request.linux
         wishes = messages.wishes_of(request.qos_resources)
         holder = self.holders.get(key)
         if holder is None and not wishes:
@@ -225,14 +201,12 @@ class ClassService:
             holder = self.holders.get(key) or Holder(Subject(Level.CONTAINER, key))
             if holder.place is None:
                 holder = await self._located(holder)
-            change = self._change(key, holder, wishes, _updated(holder.subject, request))
-            await self._agree(change)
+            subject = decisions.resized(holder.subject, linux.cpu_shares, linux.memory_limit_in_bytes)
             request.ClearField("qos_resources")
-
-            async def tell(way_back: contextlib.AsyncExitStack) -> bytes:
-                return await self._forward_update(request, change.holder, holder, forward, way_back)
-
-            return await self._carry_out(change, holder, tell)
+            with denying():
+                change = await self.keeper.agreed_change(key, holder, wishes, subject)
+                async with self.keeper.changing(change, holder) as way_back:
+                    return await self._forward_update(request, change.holder, holder, forward, way_back)
 
     async def update_pod_sandbox_resources(self, data: bytes, forward: Forward) -> bytes:
         """Classes of a whole pod are moved here; the runtime hears of what else there is (KEP-3008, Beta)."""
@@ -246,50 +220,11 @@ class ClassService:
             holder = self.holders.get(key) or Holder(Subject(Level.POD, key))
             if holder.place is None:
                 holder = dataclasses.replace(holder, place=await self._place(holder.subject) or Place())
-            change = self._change(key, holder, wishes, holder.subject)
-            await self._agree(change)
-
-            async def tell(_way_back: contextlib.AsyncExitStack) -> bytes:
-                only_classes = request == cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id=key)
-                return b"" if only_classes else await forward(request.SerializeToString())
-
-            return await self._carry_out(change, holder, tell)
-
-    def _change(self, key: str, holder: Holder, wishes: Sequence[Wish], subject: Subject) -> core.ClassChange:
-        change = core.change(self.catalog.offers, self.holders, key, holder, wishes, subject)
-        if isinstance(change, Denied):
-            raise CallDenied(change.code, change.message)
-        return change
-
-    async def _agree(self, change: core.ClassChange) -> None:
-        """Ask the providers about every class the container would have."""
-        subject = change.holder.subject
-        try:
-            agreed = await enforce.check(self.catalog, subject, change.holder.classes)
-        except KubeqosError as error:
-            raise denied(error) from error
-        if isinstance(agreed, ClassRefusal):
-            raise CallDenied(INVALID_ARGUMENT, f"{subject.describe()}: {agreed}; nothing was updated")
-
-    async def _carry_out(self, change: core.ClassChange, before: Holder, tell: Tell) -> bytes:
-        """Move, let the runtime update, save. What was done is undone, last first, when a later step fails."""
-        holder, place = change.holder, change.holder.place
-        moves = change.moves if place else ()
-        self.holders.put(holder.subject.id, holder)
-        try:
-            async with contextlib.AsyncExitStack() as way_back:
-                way_back.callback(self.keeper.weigh_rest, holder.subject)
-                way_back.callback(self.holders.put, holder.subject.id, before)
-                await enforce.move(self.catalog, holder.subject, place or Place(), moves)
-                way_back.push_async_callback(enforce.move_back, self.catalog, holder.subject, place or Place(), moves)
-                answer = await tell(way_back)
-                self.keeper.weigh(holder.subject)
-                if holder != before:
-                    await self.keeper.save()
-                way_back.pop_all()
-        except KubeqosError as error:
-            raise denied(error) from error
-        return answer
+            with denying():
+                change = await self.keeper.agreed_change(key, holder, wishes, holder.subject)
+                async with self.keeper.changing(change, holder):
+                    only_classes = request == cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id=key)
+                    return b"" if only_classes else await forward(request.SerializeToString())
 
     async def _forward_update(
         self,
@@ -304,8 +239,7 @@ class ClassService:
             return b""
         if not request.HasField("linux"):
             return await forward(request.SerializeToString())
-        edit = await enforce.edits(self.catalog, holder.subject, holder.classes)
-        messages.edit_resources(request.linux, edit)
+        messages.edit_resources(request.linux, await self.keeper.edits(holder))
         previous = await self._taken_back(request, holder)
         try:
             answer = await forward(request.SerializeToString())
@@ -363,7 +297,7 @@ class ClassService:
 
     async def stop_container(self, data: bytes, forward: Forward) -> bytes:
         answer = await forward(data)
-        self.keeper.ended(cri.StopContainerRequest.FromString(data).container_id)
+        await self.keeper.ended(cri.StopContainerRequest.FromString(data).container_id)
         return answer
 
     async def remove_container(self, data: bytes, forward: Forward) -> bytes:
@@ -375,7 +309,7 @@ class ClassService:
         answer = await forward(data)
         sandbox_id = cri.StopPodSandboxRequest.FromString(data).pod_sandbox_id
         for key in [sandbox_id, *self._containers_of(sandbox_id)]:
-            self.keeper.ended(key)
+            await self.keeper.ended(key)
         return answer
 
     async def remove_pod_sandbox(self, data: bytes, forward: Forward) -> bytes:
@@ -402,20 +336,3 @@ class ClassService:
     async def _remove_sandbox(self, sandbox_id: str) -> None:
         await self.runtime.stop_pod_sandbox(sandbox_id)
         await self.runtime.remove_pod_sandbox(sandbox_id)
-
-    async def _look_again(self) -> None:
-        """A class is full: some of its containers may have ended by themselves."""
-        try:
-            await self.keeper.resync()
-        except RemoteError as error:
-            log.warning("cannot list what the runtime has", error=error.what)
-
-
-def _updated(subject: Subject, request: cri.UpdateContainerResourcesRequest) -> Subject:
-    """The subject with what the update says about its own resources; 0 means unchanged."""
-    linux = request.linux
-    return dataclasses.replace(
-        subject,
-        cpu_shares=linux.cpu_shares or subject.cpu_shares,
-        memory_limit_bytes=linux.memory_limit_in_bytes or subject.memory_limit_bytes,
-    )

@@ -7,18 +7,20 @@ node. `service` hooks StartContainer up to `Starts.start_container`; the gate ca
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kubeqos.cri.classes import enforce
+from kubeqos.cri.classes.keeper import ClassRefused
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.holders import Holder
 from kubeqos.cri.providers.protocol import Place, Subject, SubjectGone
-from kubeqos.cri.relay import enforce
 from kubeqos.cri.relay.gate import has_hook
 from kubeqos.cri.relay.keeper import Keeper
 from kubeqos.cri.relay.proxy import CallDenied, Forward
-from kubeqos.cri.relay.status import FAILED_PRECONDITION, INTERNAL, UNAVAILABLE
+from kubeqos.cri.status import FAILED_PRECONDITION, INTERNAL, UNAVAILABLE
 from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
 
@@ -57,7 +59,7 @@ class Starts:
                 answer = await forward(data)
             except BaseException:
                 if before is not None and start.entered:
-                    self.keeper.holders.put(container_id, before)
+                    self.keeper.table.put(container_id, before, "not started")
                 self.keeper.doubtful = True  # a container that could not be started has ended for most runtimes
                 if start.reason is not None:
                     raise denied(start.reason) from start.reason
@@ -96,21 +98,14 @@ class Starts:
             await self.enter(container_id, holder.subject)
         except KubeqosError as error:
             if isinstance(error, SubjectGone) or await self._has_exited(container_id):
-                self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
+                await self.keeper.ended(container_id)  # a short life: its cgroup went before we came to it
                 return
-            await self._stop_unenforced(container_id, holder)
+            await self._stop_unenforced(container_id)
             raise denied(error) from error
 
     async def enter(self, key: str, subject: Subject, place: Place | None = None) -> None:
         """Enforce the classes of a subject that has just started, as they are once its place is known."""
-        place = place or await self._place_of(subject)
-        holder = self.keeper.holders.get(key)
-        if holder is not None:
-            holder = dataclasses.replace(holder, place=place, alive=True)
-            self.keeper.holders.put(key, holder)
-            await enforce.enter(self.keeper.catalog, holder, place)
-            self.keeper.weigh(subject)
-            await self.keeper.save()
+        await self.keeper.enter(key, place or await self._place_of(subject))
 
     async def _has_exited(self, container_id: str) -> bool:
         try:
@@ -119,13 +114,13 @@ class Starts:
             return False
         return status.state == cri.CONTAINER_EXITED
 
-    async def _stop_unenforced(self, container_id: str, holder: Holder) -> None:
+    async def _stop_unenforced(self, container_id: str) -> None:
         """A container never runs outside the class it was promised."""
         try:
             await self.keeper.runtime.stop_container(container_id)
         except RemoteError as error:
             log.error("cannot stop a container whose class failed", container=container_id, error=error.what)
-        self.keeper.holders.put(container_id, dataclasses.replace(holder, alive=False, place=None))
+        await self.keeper.ended(container_id)
 
     async def _place_of(self, subject: Subject) -> Place:
         place = await self.keeper.place(subject)
@@ -160,5 +155,16 @@ async def until_ready(keeper: Keeper) -> None:
 
 
 def denied(error: KubeqosError) -> CallDenied:
-    """What the client is told when enforcing failed."""
+    """What the client is told: that it cannot have what it asked for, or that enforcing failed."""
+    if isinstance(error, ClassRefused):
+        return CallDenied(error.code, error.what)
     return CallDenied(INTERNAL, " ".join(line.strip() for line in error.lines()))
+
+
+@contextlib.contextmanager
+def denying() -> Iterator[None]:
+    """An error is the client's answer."""
+    try:
+        yield
+    except KubeqosError as error:
+        raise denied(error) from error

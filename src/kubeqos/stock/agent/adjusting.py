@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import stat
 
+from kubeqos.cri.classes.table import Found
 from kubeqos.cri.enforcing.host import cgroup_path
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.protocol import Edit, Level, Place, Subject
 from kubeqos.errors import RemoteError
 from kubeqos.node.cri.configs import apply_grant
+from kubeqos.node.pod.observed import Stage
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.plugins.managers import Grant
-from kubeqos.stock.agent.core import Found
-from kubeqos.stock.cores.nriruntime import nri_resources
+from kubeqos.stock.agent.annotations import noted
+from kubeqos.stock.cores.events import ContainerEvent, PodEvent
+from kubeqos.stock.cores.nriruntime import cri_resources, nri_resources
 
-_RUNS = (nri.CONTAINER_CREATED, nri.CONTAINER_PAUSED, nri.CONTAINER_RUNNING)
+STAGES = {
+    nri.CONTAINER_CREATED: Stage.CREATED,
+    nri.CONTAINER_PAUSED: Stage.RUNNING,
+    nri.CONTAINER_RUNNING: Stage.RUNNING,
+}
 _FIELDS = {
     "cpu_shares": ("cpu", "shares"),
     "cpu_quota": ("cpu", "quota"),
@@ -73,16 +80,36 @@ def pod_place(pod: nri.PodSandbox) -> Place:
 
 
 def found_pod(pod: nri.PodSandbox) -> Found:
-    return Found(pod_subject(pod), dict(pod.annotations))
+    """A plugin cannot change how a sandbox is made, so nothing is noted on it."""
+    return Found(pod_subject(pod), dict(pod.annotations), can_be_noted=False, place=pod_place(pod))
 
 
 def found_container(pod: nri.PodSandbox, container: nri.Container) -> Found:
+    subject, stage = container_subject(pod, container), STAGES.get(container.state, Stage.EXITED)
     return Found(
-        container_subject(pod, container),
+        subject,
         dict(pod.annotations),
-        dict(container.annotations),
-        container.state in _RUNS,
+        noted(container.annotations, subject),
+        stage is not Stage.EXITED,
+        stage is Stage.RUNNING,
         container.created_at,
+        place=place_of(container),
+    )
+
+
+def pod_event(pod: nri.PodSandbox) -> PodEvent:
+    return PodEvent(pod.uid, pod.namespace, pod.name, dict(pod.annotations), pod.linux.cgroup_parent)
+
+
+def container_event(container: nri.Container) -> ContainerEvent:
+    return ContainerEvent(
+        container.name,
+        container.id,
+        container.linux.cgroups_path,
+        container.pid,
+        STAGES.get(container.state, Stage.EXITED),
+        cri_resources(container.linux.resources),
+        dict(container.annotations),
     )
 
 

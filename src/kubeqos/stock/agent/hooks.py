@@ -1,4 +1,4 @@
-"""The NRI plugin: answers the runtime about pods and containers, and lets the class providers act.
+"""The NRI plugin: what the runtime tells goes to the keeper of classes, what that answers into NRI's words.
 
 A class is decided and its edits made when a container is created. It is enforced when the container is about to start:
 the runtime has made its cgroup and its first process, which waits there, so nothing ever runs outside its class. A
@@ -9,32 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
+from kubeqos.cri.classes.keeper import Broken, ClassKeeper
+from kubeqos.cri.classes.table import ClassTable
 from kubeqos.cri.enforcing.host import Host
 from kubeqos.cri.enforcing.podcgroups import PodCgroups
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import ClassHolders, Holder
-from kubeqos.cri.providers.protocol import ClassRefusal, Level, Place, Subject
-from kubeqos.cri.relay import enforce
-from kubeqos.cri.relay.core import Denied
-from kubeqos.errors import InputError, KubeqosError, RemoteError
+from kubeqos.cri.providers.protocol import Level, Place, Subject
+from kubeqos.errors import RemoteError
 from kubeqos.logs import logger
 from kubeqos.nri.plugin import Plugin
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.stock.agent.adjusting import (
     add_grant,
     adjustment,
+    container_event,
     container_subject,
     found_container,
     found_pod,
     noted_shares,
     place_of,
+    pod_event,
     pod_place,
     pod_subject,
 )
-from kubeqos.stock.agent.core import MARK, decide, mark, take
+from kubeqos.stock.agent.annotations import MARK, mark, wishes
 from kubeqos.stock.cores.keeper import CoreKeeper
 from kubeqos.stock.cores.quotas import NO_QUOTA
 from kubeqos.stock.names import PLUGIN
@@ -49,12 +51,36 @@ T = TypeVar("T")
 log = logger("kubeqos.agent")
 
 
-class ClassRefused(InputError):
-    """A pod or container that cannot have what it asked for."""
+class NriKeeper(ClassKeeper):
+    """The keeper of classes for a runtime that tells by itself what it has, keeps our notes, and waits for nobody."""
 
+    hook_seconds = RUNTIME_SECONDS * OUR_PART
 
-Broken = Callable[[Subject, str], None]
-"""Told of a running pod that does not have what it asked for, and why."""
+    async def in_time(self, call: Awaitable[T]) -> T:
+        """The answer of others, in as much time as the runtime leaves them."""
+        try:
+            async with asyncio.timeout(self.hook_seconds):
+                return await call
+        except TimeoutError as error:
+            raise RemoteError(
+                "a provider, plugin or driver did not answer in the time that the runtime gives"
+            ) from error
+
+    async def let_in(self, key: str, told: Place | None = None, resources: Collection[str] | None = None) -> None:
+        await self.in_time(super().let_in(key, told, resources))
+
+    def located(self, place: Place) -> Place:
+        """With its first process, which stands in its cgroup before the runtime tells of it, and with where that is.
+
+        Until the runtime tells a process there is only the cgroup that it was asked for; where that is not what came of
+        it, the process knows.
+        """
+        if not place.cgroup:
+            return place
+        if place.pid:
+            there = self.pods.host.directory(place, "cpu").exists()
+            return place if there else self.pods.host.located(place.pid)
+        return Place(next(iter(self.pods.host.contained(place)), 0), place.cgroup)
 
 
 class ClassHooks(Plugin):
@@ -71,16 +97,19 @@ class ClassHooks(Plugin):
         """`cores` is asked, too, on nodes that hand out cores."""
         super().__init__(PLUGIN, INDEX)
         self.cores = cores
-        self.catalog = catalog
-        self.holders = ClassHolders()
+        self.keeper = NriKeeper(catalog, ClassTable(catalog.offers, asks=wishes), PodCgroups(host), broken)
         self._host = host
-        self._pods = PodCgroups(host)
-        self._broken = broken
         self._changed = changed
-        self.hook_seconds = RUNTIME_SECONDS * OUR_PART
+        self.runtimes: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        """Names and versions of the runtimes that have taken us, one for every connection."""
+
+    @property
+    def holders(self) -> ClassHolders:
+        return self.keeper.holders
 
     async def configure(self, request: nri.ConfigureRequest) -> None:
-        self.hook_seconds = (request.request_timeout / 1000 or RUNTIME_SECONDS) * OUR_PART
+        self.keeper.hook_seconds = (request.request_timeout / 1000 or RUNTIME_SECONDS) * OUR_PART
+        self.runtimes.put_nowait((request.runtime_name, request.runtime_version))
 
     # -- what runs already
 
@@ -90,23 +119,10 @@ class ClassHooks(Plugin):
         by_id = {pod.id: pod for pod in pods}
         known = [one for one in containers if one.pod_sandbox_id in by_id]
         found = [*map(found_pod, pods), *(found_container(by_id[one.pod_sandbox_id], one) for one in known)]
-        taken = take(self.catalog.offers, found)
-        self.holders = taken.holders
-        places = {one.id: place_of(one) for one in known} | {pod.id: pod_place(pod) for pod in pods}
-        for key, holder in self.holders:
-            if not holder.alive:
-                continue
-            try:
-                # A container that is made and not started has no process yet; its start is still to come.
-                place = self._located(places[key])
-                if place.pid:
-                    await self._enter(key, holder, place)
-            except KubeqosError as error:
-                self._broken(holder.subject, error.what)
-        for subject, reason in taken.broken:
-            self._broken(subject, reason)
+        await self.keeper.synchronize(found, again=True)
         if self.cores is not None:
-            self.cores.synchronize(pods, containers)
+            sandboxes = {pod.id: pod_event(pod) for pod in pods}
+            self.cores.synchronize([(sandboxes.get(one.pod_sandbox_id), container_event(one)) for one in containers])
         self._changed()
         return ()
 
@@ -114,64 +130,53 @@ class ClassHooks(Plugin):
 
     async def run_pod_sandbox(self, request: nri.RunPodSandboxRequest) -> None:
         subject = pod_subject(request.pod)
-        holder = await self._decided(subject, dict(request.pod.annotations))
-        if not holder.classes:
-            return
-        self.holders.put(subject.id, holder)
-        try:
-            await self._enter(subject.id, holder, pod_place(request.pod))
-        except BaseException:
-            self.holders.remove(subject.id)
-            raise
+        holder = await self._reserved(subject, request.pod)
+        if holder.classes:
+            with self.keeper.released_on_failure(subject.id):
+                await self._enter(subject.id, pod_place(request.pod))
 
     async def create_container(self, request: nri.CreateContainerRequest) -> nri.CreateContainerResponse | None:
         subject = container_subject(request.pod, request.container)
-        holder = await self._decided(subject, dict(request.pod.annotations))
+        holder = await self._reserved(subject, request.pod)
         if not holder.classes and self.cores is None:
             return None
-        if holder.classes:
-            self.holders.put(subject.id, holder)
-        try:
-            edit = await self._in_time(enforce.edits(self.catalog, subject, holder.classes))
+        with self.keeper.released_on_failure(subject.id):
+            edit = await self.keeper.in_time(self.keeper.edits(holder))
             marks = {MARK: mark(holder.classes), **noted_shares(edit, subject)} if holder.classes else {}
             adjust = adjustment(edit, marks)
             if self.cores is not None:
-                grant = await self._in_time(self.cores.create(request.pod, request.container))
+                grant = await self.keeper.in_time(
+                    self.cores.create(pod_event(request.pod), container_event(request.container))
+                )
                 add_grant(adjust, grant, self._host.version)
-        except BaseException:
-            self.holders.remove(subject.id)
-            raise
         self._changed()
         return nri.CreateContainerResponse(adjust=adjust)
 
     async def start_container(self, request: nri.StartContainerRequest) -> None:
-        holder = self.holders.get(request.container.id)
-        if holder is not None:
-            await self._enter(request.container.id, holder, place_of(request.container))
+        await self._enter(request.container.id, place_of(request.container))
         if self.cores is not None:
-            await self._in_time(self.cores.start(request.pod, request.container))
+            await self.keeper.in_time(self.cores.start(pod_event(request.pod), container_event(request.container)))
 
     async def post_start_container(self, request: nri.PostStartContainerRequest) -> None:
         if self.cores is not None:
-            self.cores.started(request.pod, request.container)
+            self.cores.started(pod_event(request.pod), container_event(request.container))
 
     async def update_container(self, request: nri.UpdateContainerRequest) -> nri.UpdateContainerResponse | None:
         """What a container asks for from now on; its classes scale that, and who owns its CPUs has no quota."""
-        holder, shares = self.holders.get(request.container.id), request.linux_resources.cpu.shares.value
-        if holder is not None and shares:
-            subject = dataclasses.replace(holder.subject, cpu_shares=shares)
-            self.holders.put(request.container.id, dataclasses.replace(holder, subject=subject))
-        if self.cores is None or not self.cores.quotas.owns(request.container.id):
+        key, asked = request.container.id, request.linux_resources
+        shares, limit = asked.cpu.shares.value, max(0, asked.memory.limit.value)
+        await self.keeper.in_time(self.keeper.resize(key, cpu_shares=shares, memory_limit_bytes=limit))
+        if self.cores is None or not self.cores.quotas.owns(key):
             return None
         answer = nri.UpdateContainerResponse()
-        answer.update.add(container_id=request.container.id).linux.resources.cpu.quota.value = NO_QUOTA
+        answer.update.add(container_id=key).linux.resources.cpu.quota.value = NO_QUOTA
         return answer
 
     async def post_update_container(self, request: nri.PostUpdateContainerRequest) -> None:
         """The runtime wrote its own values; those of the classes stand above them."""
         holder = self.holders.get(request.container.id)
         if holder is not None and holder.alive and holder.place is not None:
-            await self._enter(request.container.id, holder, holder.place)
+            await self._enter(request.container.id, holder.place)
         if self.cores is not None:
             self.cores.quotas.keep()
 
@@ -183,113 +188,43 @@ class ClassHooks(Plugin):
     # -- what has ended
 
     async def stop_container(self, request: nri.StopContainerRequest) -> None:
-        self._ended(request.container.id)
+        await self.keeper.ended(request.container.id)
         if self.cores is not None:
             self.cores.ended(request.container.id)
+        self._changed()
 
     async def stop_pod_sandbox(self, request: nri.StopPodSandboxRequest) -> None:
-        self._ended(request.pod.id)
+        await self.keeper.ended(request.pod.id)
+        self._changed()
 
     async def remove_container(self, request: nri.RemoveContainerRequest) -> None:
         if self.cores is not None:
             self.cores.ended(request.container.id)
-        await self._forgotten(request.container.id)
+        await self.keeper.forget(request.container.id)
+        self._changed()
 
     async def remove_pod_sandbox(self, request: nri.RemovePodSandboxRequest) -> None:
-        await self._forgotten(request.pod.id)
-
-    # -- tending
-
-    async def tend(self) -> None:
-        """Put back what another agent took away, and bring processes that came from outside into their groups."""
-        if self.catalog.repair():
-            log.warning("resctrl groups had been removed by another agent and were made again")
-            await self.enforce_all()
-        self.catalog.gather([holder for _, holder in self.holders])
-
-    async def enforce_all(self) -> None:
-        """Write again what classes promise to whoever runs: somebody has written his own to all of them."""
-        for key, holder in self.holders:
-            if holder.alive and holder.place is not None:
-                await self._enter(key, holder, holder.place)
-
-    async def put_right(self) -> None:
-        """Look whether everybody's values are still those of their classes, and write them again where they are not."""
-        for key, holder in self.holders:
-            if not holder.alive or holder.place is None:
-                continue
-            if changed := await enforce.drifted(self.catalog, holder, holder.place):
-                log.warning("a class was changed by others", subject=holder.subject.describe(), files=changed)
-                await self._enter(key, holder, holder.place)
+        await self.keeper.forget(request.pod.id)
+        self._changed()
 
     # -- helpers
 
-    async def _decided(self, subject: Subject, annotations: dict[str, str]) -> Holder:
-        decided = decide(self.catalog.offers, self.holders, subject, annotations)
-        if isinstance(decided, Denied):
-            raise ClassRefused(f"{subject.describe()}: {decided.message}")
-        agreed = await self._in_time(enforce.check(self.catalog, subject, decided))
-        if isinstance(agreed, ClassRefusal):
-            raise ClassRefused(f"{subject.describe()}: {agreed}")
-        return Holder(subject, agreed)
+    async def _reserved(self, subject: Subject, pod: nri.PodSandbox) -> Holder:
+        asked = self.keeper.asked(subject, dict(pod.annotations))
+        return await self.keeper.in_time(self.keeper.reserve(subject.id, subject, asked))
 
-    async def _enter(self, key: str, holder: Holder, place: Place) -> None:
-        if enforce.needs_place(self.catalog, holder.classes):
-            place = self._located(place)
-            await self._in_time(enforce.enter(self.catalog, holder, place))
-        self.holders.put(key, dataclasses.replace(holder, place=place))
-        self._weigh(holder.subject)
+    async def _enter(self, key: str, place: Place) -> None:
+        async def entered() -> None:
+            async with self.keeper.lock(key):
+                await self.keeper.enter(key, place)
 
-    def _located(self, place: Place) -> Place:
-        """With its first process, which stands in its cgroup before the runtime tells of it, and with where that is.
-
-        Until the runtime tells a process there is only the cgroup that it was asked for; where that is not what came of
-        it, the process knows.
-        """
-        if not place.cgroup:
-            return place
-        if place.pid:
-            return place if self._host.directory(place, "cpu").exists() else self._host.located(place.pid)
-        return Place(next(iter(self._host.contained(place)), 0), place.cgroup)
-
-    def _weigh(self, subject: Subject) -> None:
-        mates = [one for _, one in self.holders if one.subject.sandbox_id == subject.sandbox_id]
-        enforce.weigh(self.catalog, self._pods, subject, mates)
-
-    def _ended(self, key: str) -> None:
-        holder = self.holders.get(key)
-        if holder is None or not holder.alive:
-            return
-        self.holders.put(key, dataclasses.replace(holder, alive=False, place=None))
-        self._left(holder.subject)
-
-    async def _forgotten(self, key: str) -> None:
-        holder = self.holders.remove(key)
-        if holder is not None:
-            await enforce.withdraw(self.catalog, holder)
-            self._left(holder.subject)
-
-    def _left(self, subject: Subject) -> None:
-        """Those who are left weigh what they weigh; the runtime does not wait for it."""
-        try:
-            self._weigh(subject)
-        except (KubeqosError, OSError) as error:
-            log.error("cannot weigh a pod", subject=subject.describe(), error=str(error))
-        self._changed()
-
-    async def _in_time(self, call: Awaitable[T]) -> T:
-        try:
-            async with asyncio.timeout(self.hook_seconds):
-                return await call
-        except TimeoutError as error:
-            raise RemoteError(
-                "a provider, plugin or driver did not answer in the time that the runtime gives"
-            ) from error
+        if self.holders.get(key) is not None:
+            await self.keeper.in_time(entered())
 
 
-async def without_unreachable(catalog: Catalog) -> tuple[Catalog, list[str]]:
+async def without_unreachable(catalog: Catalog) -> Catalog:
     """The catalog without what NRI cannot give: a class of whole pods that changes how their sandbox is made."""
-    reasons = []
+    reasons = {}
     offers, providers = dict(catalog.offers), dict(catalog.providers)
     for name, offer in catalog.offers.items():
         if offer.level is not Level.POD:
@@ -297,6 +232,6 @@ async def without_unreachable(catalog: Catalog) -> tuple[Catalog, list[str]]:
         probe = Subject(Level.POD)
         edits = [await catalog.providers[name].apply(probe, name, each.name) for each in offer.classes]
         if any(edits):
-            reasons.append(f"{name}: its classes change how a pod's sandbox is made, which only the relay can do")
+            reasons[name] = "its classes change how a pod's sandbox is made, which only the relay can do"
             del offers[name], providers[name]
-    return dataclasses.replace(catalog, offers=offers, providers=providers), reasons
+    return dataclasses.replace(catalog, offers=offers, providers=providers, unreachable=reasons)

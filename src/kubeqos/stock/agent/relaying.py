@@ -1,13 +1,14 @@
 """The other shell of the agent: for a runtime without NRI, the relay in front of it. `start` chooses.
 
-What is decided is the same in both: what a pod's annotations ask for (`core.wishes`), who gets a class and who does not
-(`cri.relay.core`), how providers enforce it (`cri.relay.enforce`). Here the kubelet's calls bring the pods and
-containers in, and carry the edits out. Started by `kubeqos agent --relay-socket`.
+Both drive the same objects: a keeper of classes (`cri.classes.keeper`), which is told by `annotations` what a pod asks
+for, and a keeper of cores (`stock.cores.keeper`). Here the kubelet's calls bring the pods and containers in, and carry
+the edits out. Started by `kubeqos agent --relay-socket`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,12 +18,14 @@ from kubeqos.client import Api
 from kubeqos.cri.client import CriClient
 from kubeqos.cri.relay import server
 from kubeqos.cri.relay.server import Relay
-from kubeqos.errors import ConfigurationError, RemoteError
+from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
-from kubeqos.stock.agent.agent import Settings, StockAgent
-from kubeqos.stock.agent.core import wishes
-from kubeqos.stock.agent.report import Reporter, status_of
-from kubeqos.stock.cores.assembly import is_empty
+from kubeqos.stock.agent.agent import LEAVE_SECONDS, Settings, StockAgent, is_leaving, make_cores
+from kubeqos.stock.agent.annotations import wishes
+from kubeqos.stock.agent.relaycores import RelayCores
+from kubeqos.stock.agent.report import Reporter, cores_told, status_of
+from kubeqos.stock.cores.dra import DraDriver
+from kubeqos.stock.cores.tableruntime import CriRuntime
 from kubeqos.stock.examination import OK, nri_of
 
 LOOK_SECONDS = 1.0
@@ -33,9 +36,13 @@ log = logger("kubeqos.agent")
 class RelayAgent:
     """Classes for the pods of a node whose kubelet asks us, and we the runtime."""
 
-    def __init__(self, relay: Relay, reporter: Reporter) -> None:
+    def __init__(
+        self, api: Api, settings: Settings, relay: Relay, reporter: Reporter, cores: RelayCores | None
+    ) -> None:
+        self._api, self._settings = api, settings
         self.relay = relay
         self.reporter = reporter
+        self.cores = cores
         self.ready = reporter.published
         self.registry = CollectorRegistry()
 
@@ -43,19 +50,25 @@ class RelayAgent:
     async def start(cls, api: Api, settings: Settings) -> RelayAgent:
         """Read the classes (an invalid file stops here) and answer kubelets."""
         assert settings.relay is not None
-        if settings.cores is not None and not is_empty(settings.cores):
-            raise ConfigurationError(
-                "cores are handed out through NRI, which this runtime does not have",
-                where=str(settings.cores),
-                remedy="use a runtime with NRI, or leave out --node-config: classes work through the relay",
-            )
         settings.state.parent.mkdir(parents=True, exist_ok=True)
+        reporter = Reporter(api, settings.node, lambda before, now: agent.told(before, now))
+        runtime = CriClient(f"unix://{settings.runtime}")
+        keeper = make_cores(api, settings, lambda table: CriRuntime(table, runtime), reporter.changed)
+        cores = RelayCores(keeper, runtime, settings.machine.host.version) if keeper is not None else None
         relay = await Relay.start(
             server.Settings(
-                settings.relay, settings.runtime, settings.classes, settings.state, settings.machine, asks=wishes
+                settings.relay,
+                settings.runtime,
+                settings.classes,
+                settings.state,
+                settings.machine,
+                asks=wishes,
+                broken=reporter.broken,
+                around=cores.around if cores is not None else None,
             )
         )
-        return cls(relay, Reporter(api, settings.node, lambda before, now: _told(relay, before, now)))
+        agent = cls(api, settings, relay, reporter, cores)
+        return agent
 
     @property
     def offers(self) -> Iterable[str]:
@@ -65,26 +78,63 @@ class RelayAgent:
         """Work until cancelled. Nothing is offered before the runtime has told what runs."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                if self.cores is not None:
+                    await self._keep_cores(self.cores, tasks)
                 await self.relay.keeper.ready.wait()
                 tasks.create_task(self.reporter.run())
                 tasks.create_task(self._look())
+        except asyncio.CancelledError:
+            await self._left()
+            raise
         finally:
             await self.relay.close()
+            if self.cores is not None:
+                await self.cores.close()
+
+    async def _left(self) -> None:
+        """Give back what running pods were kept to, if kubeqos is not to come back."""
+        if self.cores is None:
+            return
+        try:
+            if not await is_leaving(self._api, self._settings.node):
+                return
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.cores.keeper.leave()
+        except (KubeqosError, OSError) as error:
+            log.warning("what was set on this node stays", reason=str(error) or "no answer in time")
+            return
+        shutil.rmtree(self.cores.keeper.parts.settings.state_dir, ignore_errors=True)
+
+    async def _keep_cores(self, cores: RelayCores, tasks: asyncio.TaskGroup) -> None:
+        """Until what runs is known the kubelet's calls wait: nobody gets CPUs that may be another's."""
+        keeper = cores.keeper
+        tasks.create_task(keeper.run())
+        if keeper.parts.plugins.cci is not None:
+            tasks.create_task(DraDriver(self._api, keeper, self._settings.node, self._settings.kubelet).run())
+        await keeper.listed()
+        while True:
+            try:
+                await cores.synchronize()
+                break
+            except RemoteError as error:
+                log.warning("waiting for the container runtime", error=error.what)
+                await asyncio.sleep(LOOK_SECONDS)
+        await keeper.ready.wait()
+        tasks.create_task(cores.follow())
+
+    def told(self, before: dict[str, Any] | None, now: float) -> dict[str, Any]:
+        """What the node's NodeQOS is to say."""
+        cores = cores_told(self.cores.keeper) if self.cores is not None else None
+        return status_of(self.relay.keeper.catalog, self.relay.keeper.holders, before, now, cores)
 
     async def _look(self) -> None:
-        known, missed = None, self.relay.keeper.missed
+        known = None
         while True:
-            while missed:
-                self.reporter.broken(*missed.pop())
-            now = _told(self.relay, None, 0.0)
+            now = self.told(None, 0.0)
             if now != known:
                 known = now
                 self.reporter.changed()
             await asyncio.sleep(LOOK_SECONDS)
-
-
-def _told(relay: Relay, before: dict[str, Any] | None, now: float) -> dict[str, Any]:
-    return status_of(relay.keeper.catalog, relay.keeper.holders, (), before, now)
 
 
 async def start(api: Api, settings: Settings) -> StockAgent | RelayAgent:

@@ -70,12 +70,12 @@ def cores_told(keeper: CoreKeeper) -> CoresTold:
 def status_of(
     catalog: Catalog,
     holders: ClassHolders,
-    troubles: Sequence[str],
     before: Raw | None,
     now: float,
     cores: CoresTold | None = None,
+    conditions: Mapping[str, tuple[str, str, str]] | None = None,
 ) -> Raw:
-    """The status of a NodeQOS; `before` is the one that is stored."""
+    """The status of a NodeQOS; `before` is the one that is stored, `conditions` what else is said of the node."""
     classes = []
     for name, offer in sorted(catalog.offers.items()):
         for each in offer.current():
@@ -86,8 +86,9 @@ def status_of(
         {"name": name, "kind": "ClassProvider", "healthy": False, "message": reason}
         for name, reason in sorted(catalog.absent.items())
     ]
-    wrong = [*troubles, *(f"{one['name']}: {one['message']}" for one in plugins)]
+    wrong = [f"{name}: {reason}" for name, reason in (*catalog.unreachable.items(), *sorted(catalog.absent.items()))]
     said = {"Healthy": ("False", "ProviderAway", "; ".join(wrong)) if wrong else ("True", "Answering", "")}
+    said |= conditions or {}
     status: Raw = {"classCount": len(classes), "classes": classes, "plugins": plugins}
     if cores is not None:
         said |= cores.conditions

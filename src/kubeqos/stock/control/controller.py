@@ -23,8 +23,9 @@ from kubeqos.stock.cluster import Cluster
 from kubeqos.stock.control.certificates import Certificates, renewed
 from kubeqos.stock.control.controllers import ClassObjects, ClassQuotas, NodeOffers
 from kubeqos.stock.control.registration import MUTATING, NAME, Address, configurations, published
-from kubeqos.stock.quotakeeper import QuotaKeeper
+from kubeqos.stock.quotakeeper import QuotaKeeper, quota_writes
 from kubeqos.stock.webhook import Webhook
+from kubeqos.web.garbage import freeze_loaded
 from kubeqos.web.pki import write_private
 from kubeqos.web.serving import serve
 from kubeqos.web.sockets import listen
@@ -67,7 +68,8 @@ class StockController:
         self._settings = settings
         self._now = now
         self._cluster = Cluster(api, strict_names=settings.strict_names)
-        keeper = QuotaKeeper(self._cluster)
+        writes = quota_writes()
+        keeper = QuotaKeeper(self._cluster, writes=writes)
         # One manager for every time that we lead: its copies go on where they stopped.
         self._manager = ControllerManager(
             api,
@@ -79,6 +81,7 @@ class StockController:
             component=MANAGER,
         )
         self.registry = self._manager.metrics.registry
+        self.registry.register(writes)
         self._webhook = Webhook(self._cluster, keeper, self.registry)
         self.leadership = Leadership(api, LEASE, settings.namespace, settings.identity, settings.terms)
         self._listener = listen(settings.host, settings.port, "choose another one with --webhook-port")
@@ -152,6 +155,7 @@ class StockController:
             tls = server_context(*_written(served, folder), None)
             async with serve(self._webhook, self._listener, tls):
                 await self._cluster.ready.wait()
+                freeze_loaded()  # a full round of the collector is a pause in which several pods wait
                 self.ready.set()
                 while True:
                     await asyncio.sleep(self._settings.period_seconds)

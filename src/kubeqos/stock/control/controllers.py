@@ -6,7 +6,8 @@ Run by the replica that leads. Each looks at its own copies of the cluster and d
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from typing import NamedTuple
 
 from kubeqos.client import ApiError, Change, Resource
 from kubeqos.client.resources import NODES
@@ -29,11 +30,20 @@ from kubeqos.stock.quotakeeper import QuotaKeeper
 
 AUDIT_SECONDS = 300.0
 SETTLE_SECONDS = 1.0
-"""How long a new pod's reservation is left alone: while pods are created, every count is in the way of reservations."""
+"""How long what is noted of a new pod may wait for a write that takes it out: writes are in the way of each other."""
+
+
+class NewPods(NamedTuple):
+    """The key of a namespace whose new pods were seen; a bare name is that of one whose quotas are to be counted."""
+
+    namespace: str
 
 
 class ClassQuotas(Controller):
-    """Counts the class quotas of a namespace when its pods come, end or go, and when a quota changes."""
+    """Keeps the class quotas of a namespace: counts them when its pods end or go and when a quota changes.
+
+    A pod that comes is in the count already, by what was reserved for it; a quota hears that it need not note it.
+    """
 
     name = "classquota"
 
@@ -46,12 +56,12 @@ class ClassQuotas(Controller):
         self.quotas = self.follow(QUOTAS, self._quota_changed)
         self.follow(PODS, self._pod_changed)
 
-    def _quota_changed(self, seen: Change) -> Iterable[str]:
+    def _quota_changed(self, seen: Change) -> Iterable[Hashable]:
         quota = seen.object()
         counted = (quota.get("status") or {}).get("observedGeneration") == quota["metadata"].get("generation")
         return () if seen.new is None or (counted and seen.old is not None) else (split(seen.key)[0],)
 
-    def _pod_changed(self, seen: Change) -> Iterable[str]:
+    def _pod_changed(self, seen: Change) -> Iterable[Hashable]:
         pod, namespace = seen.object(), split(seen.key)[0]
         if not asks(pod):
             return ()
@@ -59,12 +69,17 @@ class ClassQuotas(Controller):
             self._gone[namespace].add(pod["metadata"]["uid"])
             return (namespace,)
         phase = (pod.get("status") or {}).get("phase")
-        before = ((seen.previous() or {}).get("status") or {}).get("phase")
+        if phase in ("Succeeded", "Failed"):
+            before = ((seen.previous() or {}).get("status") or {}).get("phase")
+            return (namespace,) if phase != before else ()
         if seen.old is None:
-            self.queue.add_after(namespace, SETTLE_SECONDS)
-        return (namespace,) if phase != before and phase in ("Succeeded", "Failed") else ()
+            self._keeper.saw(namespace, pod["metadata"]["uid"])
+            self.queue.add_after(NewPods(namespace), SETTLE_SECONDS)
+        return ()
 
-    async def reconcile(self, key: str) -> float | None:
+    async def reconcile(self, key: str | NewPods) -> float | None:
+        if isinstance(key, NewPods):
+            return await self._keeper.confirm(key.namespace, SETTLE_SECONDS)
         quotas = list(self.quotas.in_namespace(key))
         gone = frozenset(self._gone.pop(key, ()))
         try:

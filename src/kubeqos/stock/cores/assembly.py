@@ -24,8 +24,8 @@ from kubeqos.node.config.plugins import plugin_managers
 from kubeqos.node.runtime.executor import no_claims
 from kubeqos.stock.cores.dra import stock_claims
 from kubeqos.stock.cores.keeper import CoreKeeper
-from kubeqos.stock.cores.nriruntime import NriRuntime, Update
 from kubeqos.stock.cores.pods import PodTable
+from kubeqos.stock.cores.tableruntime import TableRuntime
 
 COMPONENT = "kubeqos-agent"
 KUBELET_DIR = Path("/var/lib/kubelet")
@@ -74,10 +74,13 @@ def make_keeper(
     machine: Machine,
     host: Host,
     api: Api | None,
-    update: Update,
+    runtime: Callable[[PodTable], TableRuntime],
     changed: Callable[[], None],
 ) -> CoreKeeper:
-    """Everything about cores on one node; without an API server its pods are those that this process sets."""
+    """Everything about cores on one node; without an API server its pods are those that this process sets.
+
+    `runtime` is how containers are told: of that alone cores know on which side of the runtime we stand.
+    """
     refuse_machine(config, machine)
     settings = configured.node_settings(config, machine)
     settings.check()
@@ -92,8 +95,8 @@ def make_keeper(
         cci=configured.cci_settings(config),
     )
     table = PodTable(takes_claims=plugins.cci is not None)
-    runtime = NriRuntime(table, update)
+    teller = runtime(table)
     claims = stock_claims(api, machine) if api is not None and plugins.cci is not None else no_claims
     settings.state_dir.mkdir(parents=True, exist_ok=True)
-    parts = assemble(settings, runtime, machine, Hosting(api=api), events=events, plugins=plugins, claims=claims)
-    return CoreKeeper(parts, table, runtime, host, changed)
+    parts = assemble(settings, teller, machine, Hosting(api=api), events=events, plugins=plugins, claims=claims)
+    return CoreKeeper(parts, table, teller, host, changed)

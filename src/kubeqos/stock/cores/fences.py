@@ -58,6 +58,15 @@ class Fences:
             self._roots.add(root)
         return new
 
+    def wanted(self, containers: Iterable[tuple[str, CpuSet | None]], rest: CpuSet) -> dict[str, CpuSet]:
+        """What each tier may have: the rest, and the CPUs of whoever is in it; None are those of one that has ended."""
+        found: dict[str, CpuSet] = {}
+        for cgroup, cpus in containers:
+            self.met(cgroup)
+            if (tier := tier_of(cgroup)) and cpus is not None:
+                found[tier] = found.get(tier, rest) | cpus
+        return {tier: found.get(tier, rest) for tier in self.known()}
+
     def widen(self, wanted: Mapping[str, CpuSet]) -> None:
         """Let tiers have these CPUs, too, with all their pods: before containers are told of them."""
         for tier, cpus in wanted.items():

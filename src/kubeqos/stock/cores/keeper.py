@@ -1,21 +1,21 @@
-"""The shell around admission and updates on a stock node: pods come from the API server, containers from the runtime.
+"""Who gets which cores on a stock node: pods come from the API server, containers from the runtime, by either shell.
 
 Hooks of the runtime look up and never wait for an update of another container: the runtime holds one lock for all its
 plugins, and such an update needs it. So whoever is to get cores waits for them when its pod is bound (`_admit`), and a
-hook that comes too early refuses in words that reach the pod's events; the kubelet tries again. Called by
-`stock.agent`.
+hook that comes too early refuses in words that reach the pod's events; the kubelet tries again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from kubeqos.clock import NS
-from kubeqos.cri.enforcing.host import V1, Host, cgroup_path
+from kubeqos.cri.enforcing.host import Host, cgroup_path
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.providers.effects import CgroupWrite
@@ -32,17 +32,18 @@ from kubeqos.node.pod.observed import Stage
 from kubeqos.node.updates.books import Books
 from kubeqos.node.updates.plan import CPUS, cpus_of
 from kubeqos.node.updates.updater import ContainerUpdater
-from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.plugins.managers import AdmittedPod, ContainerRef, Grant, LiveContainer, Refusal, StartHook
 from kubeqos.rules.qos.podqos import QosClass
 from kubeqos.stock.asking import asks_for_cores
 from kubeqos.stock.cores.devices import only_claims
-from kubeqos.stock.cores.fences import Fences, tier_of
-from kubeqos.stock.cores.nriruntime import NriRuntime, cri_resources
+from kubeqos.stock.cores.events import ContainerEvent, PodEvent
+from kubeqos.stock.cores.fences import Fences
+from kubeqos.stock.cores.kernel import KernelCpusets
 from kubeqos.stock.cores.owners import OwnedCpus
 from kubeqos.stock.cores.pods import PodOnNode, PodTable, identity
 from kubeqos.stock.cores.quotas import Quotas
 from kubeqos.stock.cores.shared import SharedRest
+from kubeqos.stock.cores.tableruntime import TableRuntime
 from kubeqos.supervision import Supervisor, Work
 from kubeqos.topology.alignment.hints import TopologySettings
 
@@ -54,11 +55,6 @@ EARLY_SECONDS = 1.0
 RETRY_SECONDS, LATER_SECONDS = 2.0, 10.0
 PREPARE_SECONDS, POLL_SECONDS = 20.0, 0.1
 """How long the kubelet waits for the claims of a pod (it gives 45 s), and how often it is looked for them."""
-_LIVE = {
-    nri.CONTAINER_CREATED: Stage.CREATED,
-    nri.CONTAINER_PAUSED: Stage.RUNNING,
-    nri.CONTAINER_RUNNING: Stage.RUNNING,
-}
 
 
 class CoresRefused(InputError):
@@ -69,7 +65,7 @@ class CoreKeeper:
     """One node's cores."""
 
     def __init__(
-        self, parts: NodeParts, table: PodTable, runtime: NriRuntime, host: Host, changed: Callable[[], None]
+        self, parts: NodeParts, table: PodTable, runtime: TableRuntime, host: Host, changed: Callable[[], None]
     ) -> None:
         self.parts, self.table, self.runtime = parts, table, runtime
         self._host, self._changed = host, changed
@@ -78,12 +74,13 @@ class CoreKeeper:
         # Whether a pod fits is the kubelet's to say.
         self.admission = Admission(parts.machine, parts.managers, parts.ledger, lambda: None, topology, parts.refuses)
         self.shared = SharedRest(self.admission, table)
+        self.kernel = KernelCpusets(host, table)
         self.fences = Fences(host, parts.machine.online)
         self.quotas = Quotas(host, table, self.shared.grants, parts.context)
         self.owners = OwnedCpus(host, table, self.admission.owned if settings.cpu_partitions else None)
         tell = parts.events.node
         self.updater = ContainerUpdater(table, runtime, self.shared, parts.context, self._spawn, tell)
-        self.books = Books(table, runtime, self.shared, self.updater, tell, self._kernel)
+        self.books = Books(table, runtime, self.shared, self.updater, tell, self.kernel.has)
         self.supervisor = Supervisor(parts.clock, tell)
         self.ready = asyncio.Event()
         """Set when what runs has been taken over."""
@@ -139,31 +136,35 @@ class CoreKeeper:
 
     # ---- What runs already
 
-    def synchronize(self, pods: Sequence[nri.PodSandbox], containers: Sequence[nri.Container]) -> None:
-        """The runtime says what it has, after every (re)connection."""
-        by_id, present = {pod.id: pod for pod in pods}, {one.id for one in containers}
+    def synchronize(self, found: Sequence[tuple[PodEvent | None, ContainerEvent]]) -> None:
+        """The runtime says which containers it has, and of which pods, after every (re)connection."""
+        present = {one.id for _, one in found}
         for row in self.table.pods.values():
             for gone in [one for one in row.containers if one not in present]:
                 self.table.ended(gone)
-        for one in containers:
-            pod = by_id.get(one.pod_sandbox_id)
-            if pod is None or one.state not in _LIVE:
-                self.table.ended(one.id)
-                continue
-            row = self.table.met(pod.uid, pod.namespace, pod.name, pod.annotations)
-            self.table.container(row, one.id, one.name, _LIVE[one.state], one.linux.cgroups_path)
-            has = cri_resources(one.linux.resources)
-            self._live[row.ref(one.name)] = LiveContainer(dict(one.annotations), has.cpuset_cpus, has.cpuset_mems)
-            if not self.updater.pending.of((row.uid, one.name)):
-                # One that started while nobody was asked is where those above it let it be, of which runtimes know
-                # nothing; taken for one that may be anywhere, it would be in the way of others.
-                has.cpuset_cpus = has.cpuset_cpus or self._in_force(one.linux.cgroups_path)
-                self.updater.found((row.uid, one.name), has)
+        for pod, one in found:
+            self.meet(pod, one)
         self._told.set()
         if self.ready.is_set():
             self._spawn(self._update())
             for row in list(self.table.pods.values()):
                 self._let_go(row)
+
+    def meet(self, pod: PodEvent | None, one: ContainerEvent) -> None:
+        """The runtime has this container; nobody was asked when it was made, or it was an earlier agent."""
+        if pod is None or one.stage is Stage.EXITED:
+            self.table.ended(one.id)
+            return
+        row = self.table.met(pod.uid, pod.namespace, pod.name, pod.annotations)
+        self.table.container(row, one.id, one.name, one.stage, one.cgroup)
+        has = one.resources
+        self._live[row.ref(one.name)] = LiveContainer(dict(one.annotations), has.cpuset_cpus, has.cpuset_mems)
+        self.quotas.found(cgroup_path(one.cgroup), has.cpu_quota)
+        if not self.updater.pending.of((row.uid, one.name)):
+            # One that started while nobody was asked is where those above it let it be, of which runtimes know
+            # nothing; taken for one that may be anywhere, it would be in the way of others.
+            has.cpuset_cpus = has.cpuset_cpus or self.kernel.in_force(one.cgroup)
+            self.updater.found((row.uid, one.name), has)
 
     async def _take_over(self) -> None:
         """Load the ledger, compare it with what runs, then listen to the API server."""
@@ -182,6 +183,7 @@ class CoreKeeper:
         for uid in self.admission.entries.keys() & self.table.pods.keys():
             self.table.pods[uid].is_admitted = True
             self.table.pods[uid].decided.set()
+        self.quotas.take_over()
         await self._update()
         self.ready.set()
         self.parts.pods.on_change(self._pod_changed)
@@ -299,52 +301,86 @@ class CoreKeeper:
                 while row is None or not row.is_admitted:
                     if row is not None and row.refusal is not None and not row.refusal.retry:
                         self._spawn(self._admit(row))  # others may have left: the next question gets the answer
-                        return self._why_not(row)
+                        return row.why_not
                     await asyncio.sleep(POLL_SECONDS)
                     row = self.table.pods.get(uid)
         except TimeoutError:
-            return self._why_not(row) if row is not None else "the API server has not told of the pod yet"
+            return row.why_not if row is not None else "the API server has not told of the pod yet"
         return ""
 
     # ---- Containers: what the runtime asks
 
-    async def create(self, pod: nri.PodSandbox, container: nri.Container) -> Grant:
+    async def create(self, pod: PodEvent, container: ContainerEvent) -> Grant:
+        """What a new container gets, or why it must not be created now; for a runtime that knows its id by then."""
+        grant = await self.decide(pod, container)
+        await self.created(pod, container, grant)
+        return grant
+
+    async def decide(self, pod: PodEvent, container: ContainerEvent) -> Grant:
         """What a new container gets, or why it must not be created now."""
         row = self.table.met(pod.uid, pod.namespace, pod.name, pod.annotations)
+        if not self.ready.is_set():  # who owns what is in the ledger, which is being read
+            await self._in_time(self.ready, row)
         who = f"container {container.name!r} of pod {row.key}"
         if not row.is_admitted and (self._asks(row) or asks_for_cores(pod.annotations)):
-            await self._in_time(row)
+            await self._in_time(row.decided, row)
             if not row.is_admitted:
-                raise CoresRefused(f"{who}: {self._why_not(row)}")
+                raise CoresRefused(f"{who}: {row.why_not}")
         ref = row.ref(container.name)
         given = self.shared.grant(ref)
         grant = self._out_of_the_way(who, ref, given)
-        cgroup = cgroup_path(container.linux.cgroups_path)
+        cgroup = cgroup_path(container.cgroup)
         self.fences.allow(cgroup, cpus_of(grant))
         if self.fences.met(cgroup):
             self._spawn(self._update())
-        self.table.container(row, container.id, container.name, Stage.CREATED, container.linux.cgroups_path)
-        await self.updater.created(ref, container.id, grant)
-        if grant.unthrottled:
-            self.quotas.keep()
         return grant
 
-    async def start(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+    async def created(self, pod: PodEvent, container: ContainerEvent, grant: Grant) -> None:
+        """The runtime has made a container with this grant."""
+        row = self.table.met(pod.uid, pod.namespace, pod.name, pod.annotations)
+        self.table.container(row, container.id, container.name, Stage.CREATED, container.cgroup)
+        await self.updater.created(row.ref(container.name), container.id, grant)
+        if grant.unthrottled:
+            self.quotas.keep()
+
+    async def start(self, pod: PodEvent, container: ContainerEvent) -> None:
         """Its first process is there and waits: managers may prepare it, and nobody tells it anything until it runs."""
-        row = self.table.pods.get(pod.uid)
-        if row is None or container.id not in row.containers:
+        row = await self._prepare(pod, container)
+        if row is not None:
+            self._narrow(row, row.ref(container.name), container)
+            self.owners.keep()
+            self.updater.hold(row.ref(container.name))
+
+    @contextlib.asynccontextmanager
+    async def starting(self, pod: PodEvent, container: ContainerEvent) -> AsyncIterator[None]:
+        """For a shell that stands before the runtime: what a container is to hear it hears before the start, and while
+        the start lasts nothing."""
+        row = await self._prepare(pod, container)
+        if row is None:
+            yield
             return
         ref = row.ref(container.name)
+        await self.updater.before_start(ref, container.id)
+        async with self.updater.paused(ref):
+            yield
+        self.started(pod, container)
+        self.quotas.keep()
+        self.owners.keep()
+
+    async def _prepare(self, pod: PodEvent, container: ContainerEvent) -> PodOnNode | None:
+        """Let managers prepare a container that is about to start; None for one that is not known here."""
+        row = self.table.pods.get(pod.uid)
+        if row is None or container.id not in row.containers:
+            return None
         for manager in self.admission.managers if row.is_admitted else ():
             if isinstance(manager, StartHook):
-                refusal = await manager.before_start(row.admitted, ref, container.id, pod.linux.cgroup_parent)
+                ref = row.ref(container.name)
+                refusal = await manager.before_start(row.admitted, ref, container.id, pod.cgroup)
                 if refusal is not None:
                     raise CoresRefused(f"container {container.name!r} of pod {row.key}: {refusal.message}")
-        self._narrow(row, ref, container)
-        self.owners.keep()
-        self.updater.hold(ref)
+        return row
 
-    def started(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+    def started(self, pod: PodEvent, container: ContainerEvent) -> None:
         row = self.table.pods.get(pod.uid)
         if row is not None and container.id in row.containers:
             self.table.container(row, container.id, container.name, Stage.RUNNING)
@@ -362,19 +398,12 @@ class CoreKeeper:
         by_class = self.parts.cpus is not None and row.admitted.qos is QosClass.GUARANTEED
         return row.asks or by_class
 
-    async def _in_time(self, row: PodOnNode) -> None:
+    async def _in_time(self, event: asyncio.Event, row: PodOnNode) -> None:
         try:
             async with asyncio.timeout(EARLY_SECONDS):
-                await row.decided.wait()
+                await event.wait()
         except TimeoutError:
-            log.warning("a pod's containers come before the pod", pod=row.key)
-
-    def _why_not(self, row: PodOnNode) -> str:
-        if row.refusal is not None:
-            return f"{row.refusal.reason}: {row.refusal.message}"
-        if not row.bound:
-            return "the API server has not told of the pod yet; it is tried again"
-        return "the pod's cores are still being asked for; it is tried again"
+            log.warning("a container comes before it is known who owns what, or before its pod", pod=row.key)
 
     def _out_of_the_way(self, who: str, ref: ContainerRef, given: Grant) -> Grant:
         """What of a grant can be had now: CPUs that others have not left are given when they have."""
@@ -387,7 +416,7 @@ class CoreKeeper:
             raise CoresRefused(f"{who}: others have not left CPUs {taken} yet; it is tried again")
         return replace(given, properties={**given.properties, CPUS: str(cpus - taken)})
 
-    def _narrow(self, row: PodOnNode, ref: ContainerRef, container: nri.Container) -> None:
+    def _narrow(self, row: PodOnNode, ref: ContainerRef, container: ContainerEvent) -> None:
         """What a container is to give up and was not told yet, it gives up before it runs: in its cgroup itself."""
         late = self.updater.pending.before_start((row.uid, ref.name))
         if not late:
@@ -396,7 +425,7 @@ class CoreKeeper:
         if not cpus:
             who = f"container {ref.name!r} of pod {row.key}"
             raise CoresRefused(f"{who}: its CPUs {late[0].before} were given to others meanwhile; it is tried again")
-        place = Place(container.pid, cgroup_path(container.linux.cgroups_path))
+        place = Place(container.pid, cgroup_path(container.cgroup))
         self._host.perform(place, [CgroupWrite("cpuset", (("cpuset.cpus", str(cpus)),))])
 
     async def leave(self) -> None:
@@ -424,16 +453,11 @@ class CoreKeeper:
         self.owners.keep()
 
     def _fenced(self) -> dict[str, CpuSet]:
-        """What each tier of pods may have: the CPUs that nobody owns, and those of whoever is in it."""
-        grants, rest = self.shared.grants(), self.shared.rest()
-        found: dict[str, CpuSet] = {}
-        for row in self.table.pods.values():
-            for container_id, where in row.cgroups.items():
-                cgroup, one = cgroup_path(where), row.containers.get(container_id)
-                self.fences.met(cgroup)
-                if (tier := tier_of(cgroup)) and one is not None and one.live:
-                    found[tier] = found.get(tier, rest) | cpus_of(grants[row.uid, one.name])
-        return {tier: found.get(tier, rest) for tier in self.fences.known()}
+        """What each tier of pods may have."""
+        grants, rows = self.shared.grants(), self.table.pods.values()
+        found = ((row.uid, row.containers.get(id), where) for row in rows for id, where in row.cgroups.items())
+        cpus = ((where, cpus_of(grants[uid, one.name]) if one and one.live else None) for uid, one, where in found)
+        return self.fences.wanted(((cgroup_path(where), one) for where, one in cpus), self.shared.rest())
 
     async def _ask(self, manager: Reconciles) -> None:
         while True:
@@ -464,17 +488,6 @@ class CoreKeeper:
             self.quotas.keep()
             self._changed()
 
-    def _kernel(self, _pod: AdmittedPod, container_id: str) -> dict[str, str]:
-        cgroup = self.table.cgroup(container_id)
-        place = Place(0, cgroup_path(cgroup))
-        found = {kind: self._host.read(place, "cpuset", file) for kind, file in _FILES} if cgroup else {}
-        return {kind: text for kind, text in found.items() if text}
-
-    def _in_force(self, cgroup: str) -> str:
-        """The CPUs that the kernel gives a cgroup, by its own or by those above it."""
-        file = "cpuset.cpus" if self._host.version == V1 else "cpuset.cpus.effective"
-        return self._host.read(Place(0, cgroup_path(cgroup)), "cpuset", file) if cgroup else ""
-
     def _now(self) -> float:
         return self.parts.clock.now_ns() / NS
 
@@ -484,6 +497,3 @@ class CoreKeeper:
 
     def shown(self) -> Iterable[AdmittedPod]:
         return [row.admitted for row in self.table.pods.values() if row.is_admitted]
-
-
-_FILES = (("cpuset_cpus", "cpuset.cpus"), ("cpuset_mems", "cpuset.mems"))

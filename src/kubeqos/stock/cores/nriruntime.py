@@ -1,37 +1,19 @@
-"""NRI as the runtime that `node.updates` speaks to: updates of containers, and what is known of them.
-
-Everything else that CRI can do is the kubelet's affair here, and is refused.
-"""
+"""NRI as the runtime that `node.updates` speaks to, and resources in the words of both."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
-from kubeqos.cri.errors import CallError, Code
+from kubeqos.cri.errors import Code
 from kubeqos.cri.proto import cri_pb2 as cri
-from kubeqos.cri.relist import Seen
-from kubeqos.cri.runtime import (
-    CONTAINER_STATUS,
-    LIST_CONTAINERS,
-    UPDATE_CONTAINER_RESOURCES,
-    Method,
-    Request,
-    Response,
-    Runtime,
-)
-from kubeqos.node.cri.observer import POD_UID_LABEL
-from kubeqos.node.pod.observed import Stage
+from kubeqos.cri.runtime import UPDATE_CONTAINER_RESOURCES
 from kubeqos.nri.link import NriCallError
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.stock.cores.pods import PodTable
+from kubeqos.stock.cores.tableruntime import TableRuntime
 
 UPDATE_SECONDS = 10.0
-STATES = {
-    Stage.CREATED: cri.CONTAINER_CREATED,
-    Stage.RUNNING: cri.CONTAINER_RUNNING,
-    Stage.EXITED: cri.CONTAINER_EXITED,
-}
 Update = Callable[[Sequence[nri.ContainerUpdate]], Awaitable[Sequence[nri.ContainerUpdate]]]
 
 
@@ -68,30 +50,15 @@ def cri_resources(told: nri.LinuxResources) -> cri.LinuxContainerResources:
     )
 
 
-class NriRuntime(Runtime):
+class NriRuntime(TableRuntime):
     """One node's runtime, through its NRI plugin."""
 
     endpoint = "NRI"
 
     def __init__(self, table: PodTable, update: Update) -> None:
         """`update` changes running containers; it fails while the plugin is not registered."""
-        self._table = table
+        super().__init__(table)
         self._change = update
-
-    async def call(
-        self, method: Method[Request, Response], request: Request, *, timeout: float | None = None
-    ) -> Response:
-        answer: object
-        if isinstance(request, cri.UpdateContainerResourcesRequest) and method.name == UPDATE_CONTAINER_RESOURCES.name:
-            answer = await self._update(request)
-        elif isinstance(request, cri.ContainerStatusRequest) and method.name == CONTAINER_STATUS.name:
-            answer = self._status(request.container_id)
-        elif method.name == LIST_CONTAINERS.name:
-            answer = self._list()
-        else:
-            raise self._error(method.name, Code.UNIMPLEMENTED, "beside a kubelet only the kubelet does that")
-        assert isinstance(answer, method.response)
-        return answer
 
     async def _update(self, request: cri.UpdateContainerResourcesRequest) -> cri.UpdateContainerResourcesResponse:
         wanted = nri.ContainerUpdate(container_id=request.container_id)
@@ -106,32 +73,3 @@ class NriRuntime(Runtime):
         if failed and self._is_live(request.container_id):
             raise self._error(name, Code.INTERNAL, f"the runtime did not change container {request.container_id[:13]}")
         return cri.UpdateContainerResourcesResponse()
-
-    def _is_live(self, id: str) -> bool:
-        return any(one.live for pod in self._table.pods.values() for key, one in pod.containers.items() if key == id)
-
-    def _status(self, id: str) -> cri.ContainerStatusResponse:
-        for pod in self._table.pods.values():
-            if id in pod.containers:
-                # What it has, the kernel says better than a runtime that may have lost an update.
-                found = cri.ContainerStatusResponse()
-                found.status.id, found.status.state = id, STATES[pod.containers[id].stage]
-                return found
-        raise self._error(CONTAINER_STATUS.name, Code.NOT_FOUND, f"no container {id[:13]}")
-
-    def _list(self) -> cri.ListContainersResponse:
-        found = cri.ListContainersResponse()
-        for uid, pod in self._table.pods.items():
-            for one in pod.containers.values():
-                row = found.containers.add(id=one.id, state=STATES[one.stage], labels={POD_UID_LABEL: uid})
-                row.metadata.name = one.name
-        return found
-
-    def _error(self, method: str, code: Code, why: str) -> CallError:
-        return CallError(method, code, why, endpoint=self.endpoint)
-
-    def events(self, since: Seen | None = None) -> AsyncIterator[cri.ContainerEventResponse]:
-        raise self._error("GetContainerEvents", Code.UNIMPLEMENTED, "the runtime tells its plugins by itself")
-
-    async def close(self) -> None:
-        """Nothing is held here."""

@@ -66,6 +66,15 @@ class PodOnNode:
         return bool(wanted_compute(view)) or asks_for_cores({**view.metadata.labels, **view.metadata.annotations})
 
     @property
+    def why_not(self) -> str:
+        """Why it is not admitted."""
+        if self.refusal is not None:
+            return f"{self.refusal.reason}: {self.refusal.message}"
+        if not self.bound:
+            return "the API server has not told of the pod yet; it is tried again"
+        return "the pod's cores are still being asked for; it is tried again"
+
+    @property
     def seen(self) -> SeenPod:
         metadata = self.admitted.view.metadata
         return SeenPod(self.uid, metadata.namespace, metadata.name, (), tuple(self.containers.values()))

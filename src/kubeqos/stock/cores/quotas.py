@@ -41,11 +41,27 @@ class Quotas:
         self._grants, self._context = grants, context
         self._lifted: set[str] = set()
         """The cgroups of containers and pods that have no quota because of us."""
+        self._found: set[str] = set()
 
     def owns(self, container_id: str) -> bool:
         """Whether a container owns its CPUs."""
         rows = (row for row in self._table.pods.values() if container_id in row.containers)
         return any(container_id in _owners(row, self._grants()) for row in rows)
+
+    def found(self, cgroup: str, told_us: int) -> None:
+        """A container that ran before we came, and the quota that the runtime was told of, by whomever.
+
+        One that has none by the kernel lost it to the agent before us. Who has been told of none, as where the kubelet
+        gives nobody a quota, never had any.
+        """
+        for one in (cgroup, str(PurePosixPath(cgroup).parent)) if cgroup and told_us else ():
+            if self._now(one)[:1] in (["max"], [str(NO_QUOTA)]):
+                self._found.add(one)
+
+    def take_over(self) -> None:
+        """From now on it is known who owns its CPUs: those of the found who do not get their quota back."""
+        self._lifted |= self._found
+        self._found.clear()
 
     def keep(self) -> None:
         """Look at everybody."""
@@ -85,10 +101,14 @@ class Quotas:
             own = container_values(spec, view, qos, context.memory, context.cgroups).cpu_quota_us if view else None
             yield cgroup, id in owners, own or NO_QUOTA
 
+    def _now(self, cgroup: str) -> list[str]:
+        file = V1_QUOTA if self._host.version == V1 else V2_QUOTA
+        return self._host.read(Place(0, cgroup), CPU, file).split()
+
     def _write(self, cgroup: str, quota_us: int) -> None:
         place, is_v1 = Place(0, cgroup), self._host.version == V1
         file = V1_QUOTA if is_v1 else V2_QUOTA
-        now = self._host.read(place, CPU, file).split()
+        now = self._now(cgroup)
         text = str(quota_us) if is_v1 or quota_us > 0 else "max"
         if not now or now[0] == text:
             return  # the runtime has not made it yet, or it has just gone; or all is well

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
-from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level, Place, Subject
-from kubeqos.cri.relay.core import (
+from kubeqos.cri.classes.decisions import (
     ClassChange,
     Denied,
     Follow,
@@ -25,7 +23,9 @@ from kubeqos.cri.relay.core import (
     grant,
     unanswered,
 )
-from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
+from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
+from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level, Place, Subject
+from kubeqos.cri.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 
 GOLD, SILVER = ClassInfo("gold", 2), ClassInfo("silver")
 OPEN = frozenset({"gold", "silver"})
@@ -195,8 +195,11 @@ def test_status_shows_every_resource_of_the_level():
 
 def test_who_was_there_before_gets_the_defaults_that_can_still_be_enforced():
     defaults = offers(dataclasses.replace(FIXED, default="gold"))
-    assert adopted(defaults, Level.CONTAINER, running=True) == {"rdt": Assignment("silver"), "ulimits": Assignment("")}
-    assert adopted(defaults, Level.CONTAINER, running=False)["ulimits"] == Assignment("gold")
+    one = Subject(Level.CONTAINER)
+    assert adopted(defaults, one, running=True) == {"rdt": Assignment("silver"), "ulimits": Assignment("")}
+    assert adopted(defaults, one, running=False)["ulimits"] == Assignment("gold")
+    withheld = offers(dataclasses.replace(RDT, handlers={"kata": frozenset({"gold"})}))
+    assert adopted(withheld, dataclasses.replace(one, runtime_handler="kata"), True)["rdt"] == Assignment("")
 
 
 def test_an_unchanged_configuration_changes_nothing():

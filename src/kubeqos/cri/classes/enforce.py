@@ -10,17 +10,17 @@ import dataclasses
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import TypeVar
 
+from kubeqos.cri.classes.decisions import Move
 from kubeqos.cri.enforcing.podcgroups import PodCgroups, is_pod
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import Assignment, Holder
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, ClassRefusal, Edit, Level, Place, Subject
-from kubeqos.cri.relay.core import Move
 from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
 
 PROVIDER_SECONDS = 5.0
 T = TypeVar("T")
-log = logger("kubeqos.relay")
+log = logger("kubeqos.classes")
 
 
 def enforced(classes: Mapping[str, Assignment], catalog: Catalog) -> list[tuple[str, str]]:

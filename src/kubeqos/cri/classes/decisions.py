@@ -1,4 +1,4 @@
-"""What the relay decides: which classes a subject gets, what an update moves, what a new configuration changes. Pure.
+"""What is decided of classes: which a subject gets, what an update moves, what a new configuration changes. Pure.
 
 Every function takes the offers and who holds them, and returns a value: a grant, a change, or a denial that says why.
 The texts follow KEP-3008's prototype ("unavailable …", "insufficient …").
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
 from kubeqos.cri.providers.protocol import SYSTEM_DEFAULT, Advertisement, Level, Subject
-from kubeqos.cri.relay.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
+from kubeqos.cri.status import FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 from kubeqos.document import suggest
 from kubeqos.rules.qos.classes import POD_QOS
 
@@ -293,10 +293,20 @@ def follow(old: Offers, new: Offers, key: str, holder: Holder, redefined: Collec
     return Follow(dataclasses.replace(holder, classes=classes), tuple(leave), tuple(enter))
 
 
-def adopted(offers: Offers, level: Level, running: bool) -> dict[str, Assignment]:
+def adopted(offers: Offers, subject: Subject, running: bool) -> dict[str, Assignment]:
     """Implicit classes of a subject that was there before us; a running one stays out of what cannot be changed."""
-    own = [offer for offer in offers.values() if offer.level is level]
-    return {o.name: Assignment(o.default if o.mutable or not running else SYSTEM_DEFAULT) for o in own}
+    handler = subject.runtime_handler
+    own = [offer for offer in offers.values() if offer.level is subject.level]
+    return {o.name: Assignment(o.default_for(handler) if o.mutable or not running else SYSTEM_DEFAULT) for o in own}
+
+
+def resized(subject: Subject, cpu_shares: int, memory_limit_bytes: int) -> Subject:
+    """The subject with what an update says about its own resources; 0 means unchanged."""
+    return dataclasses.replace(
+        subject,
+        cpu_shares=cpu_shares or subject.cpu_shares,
+        memory_limit_bytes=memory_limit_bytes or subject.memory_limit_bytes,
+    )
 
 
 def _reassigned(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kubeqos.cri.classes.decisions import Denied
+from kubeqos.cri.classes.table import ClassTable, Found, Missed
 from kubeqos.cri.providers.holders import Assignment, ClassHolders, Holder
 from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, Level, Subject
-from kubeqos.cri.relay.core import Denied
-from kubeqos.stock.agent.core import MARK, Found, decide, mark, take
+from kubeqos.stock.agent.annotations import MARK, mark, noted, wishes
 
 OFFERS = {
     "rdt": Advertisement("rdt", Level.CONTAINER, True, (ClassInfo("gold", 1), ClassInfo("bronze")), default="bronze"),
@@ -27,8 +28,21 @@ def sandbox() -> Subject:
 def classes(subject: Subject, holders: ClassHolders | None = None, **annotations: str) -> dict[str, str] | str:
     keys = {"pod": POD, "main": MAIN, "other": "qos.kubeqos.io/container.other"}
     asked = {keys.get(name, name): value for name, value in annotations.items()}
-    found = decide(OFFERS, holders or ClassHolders(), subject, asked)
-    return found.message if isinstance(found, Denied) else {name: each.class_name for name, each in found.items()}
+    table = ClassTable(OFFERS, holders, wishes)
+    wanted = table.asked(subject, asked)
+    found = wanted if isinstance(wanted, Denied) else table.reserve(subject.id, subject, wanted)
+    return found.message if isinstance(found, Denied) else {n: each.class_name for n, each in found.classes.items()}
+
+
+class Taken:
+    """What becomes of those that run already."""
+
+    def __init__(self, found: list[Found]) -> None:
+        table = ClassTable(OFFERS, asks=wishes)
+        effects = table.synchronize(found)
+        assert table.validate() == []
+        self.holders = table.holders
+        self.broken = [(one.subject, one.reason) for one in effects if isinstance(one, Missed)]
 
 
 def test_a_container_gets_its_own_wish_then_its_pods_then_the_default() -> None:
@@ -55,15 +69,15 @@ def test_what_cannot_be_had_is_refused_with_the_reason() -> None:
 
 def test_those_that_we_made_keep_what_they_were_given() -> None:
     given = {"rdt": Assignment("gold", explicit=True), "ulimits": Assignment("few", explicit=True)}
-    found = Found(container(), {MAIN: "rdt=gold,ulimits=few"}, {MARK: mark(given)})
-    taken = take(OFFERS, [found])
+    found = Found(container(), {MAIN: "rdt=gold,ulimits=few"}, noted({MARK: mark(given)}, container()))
+    taken = Taken([found])
     [(_, holder)] = list(taken.holders)
     assert holder.classes == given
     assert not taken.broken
 
 
 def test_those_that_started_without_us_enter_what_can_be_entered_and_are_reported_otherwise() -> None:
-    taken = take(OFFERS, [Found(container(), {MAIN: "rdt=gold"}), Found(container("c2"), {MAIN: "ulimits=few"})])
+    taken = Taken([Found(container(), {MAIN: "rdt=gold"}), Found(container("c2"), {MAIN: "ulimits=few"})])
     assert [key for key, _ in taken.holders] == ["c1"]
     [(subject, reason)] = taken.broken
     assert subject.id == "c2"
@@ -72,13 +86,13 @@ def test_those_that_started_without_us_enter_what_can_be_entered_and_are_reporte
 
 def test_room_belongs_to_the_oldest() -> None:
     both = [Found(container(f"c{n}"), {MAIN: "rdt=gold"}, created_at=9 - n) for n in (1, 2)]
-    taken = take(OFFERS, both)
+    taken = Taken(both)
     assert [key for key, _ in taken.holders] == ["c2"]
     assert "insufficient class 'gold'" in taken.broken[0][1]
     ended = [Found(container("c1"), {MAIN: "rdt=gold"}, alive=False), both[1]]
-    assert not take(OFFERS, ended).broken
+    assert not Taken(ended).broken
 
 
 def test_a_mark_that_cannot_be_read_is_as_none() -> None:
-    taken = take(OFFERS, [Found(container(), {}, {MARK: "[]"})])
+    taken = Taken([Found(container(), {}, noted({MARK: "[]"}, container()))])
     assert [holder.classes["rdt"].class_name for _, holder in taken.holders] == ["bronze"]

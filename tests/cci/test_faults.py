@@ -191,6 +191,24 @@ async def test_a_driver_that_breaks_while_it_removes(tmp_path: Path, fault: str)
             node.validate()
 
 
+async def test_a_driver_that_is_found_well_while_it_is_told_of_a_removal(tmp_path: Path) -> None:
+    """Whoever told it kept others from telling it, and waited for itself to be done: nobody was served any more."""
+    deadlines = Deadlines(call=0.3, health=60.0, probe_every=600.0, probe_sick_every=600.0)
+    async with Node(tmp_path, laptop8(), departure_seconds=600, deadlines=deadlines) as node:
+        with driver_process(node, machine="laptop8") as driver:
+            await driver.up()
+            wanted = pod("wanted", exclusive(2))
+            assert await node.start(wanted) is None
+            driver.rule({"method": REMOVE, "do": "hang", "times": 1})
+            ending = asyncio.create_task(node.stop(wanted))
+            await node.until("it hangs", lambda: driver.script.read_text() == "[]")
+            node.manager.drivers.table[DRIVER].sick = "a look at it, made meanwhile, took too long"
+            async with asyncio.timeout(60):
+                await ending
+                await node.until("the driver heard", lambda: not node.manager.store.departures)
+            assert await node.start(pod("next", exclusive(2))) is None
+
+
 async def test_a_driver_that_always_refuses_a_removal_is_asked_ever_more_slowly(tmp_path: Path) -> None:
     """Its cores are free after a while, it is told again and again but not without pause, and people are told."""
     asked: list[str] = []

@@ -204,22 +204,17 @@ async def test_metrics_have_the_names_of_the_kep(tmp_path: Path) -> None:
         assert value("cci_driver_call_duration_seconds_count", {**by_driver, "method": "CCIAdmit"}) == 2
 
 
-async def test_owners_stories_and_facts_for_the_scheduler(tmp_path: Path) -> None:
+async def test_pools_stories_and_what_the_node_has(tmp_path: Path) -> None:
     async with Node(tmp_path, laptop8(), reserved=cpus("0")) as node, node.driver(Reference(laptop8())):
         owner = pod("owner", exclusive(2))
         await node.start(owner)
         mine = node.cpus(owner)
-        assert node.manager.owners() == {
-            "default/owner/main": mine,
-            "reserved": cpus("0"),
-            "shared": cpus("1-7") - mine,
-        }
+        assert node.manager.cpu_pools() == {"reserved": cpus("0"), "shared": cpus("1-7") - mine}
         assert node.manager.story(owner.uid) == [
             f"main: claim owner-compute by driver reference.cci.kubeqos.io: exclusive {mine}"
         ]
         [cpu] = node.manager.node_resources()
         assert (cpu.name, cpu.capacity, cpu.allocatable) == ("cpu", 8, 7)
-        assert node.manager.node_annotations() == {"kubeqos.io/compute-drivers": "reference.cci.kubeqos.io"}
 
 
 async def test_standard_pods_resize_and_claims_do_not(tmp_path: Path) -> None:

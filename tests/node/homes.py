@@ -306,7 +306,7 @@ class ContainerdHome(Home):
         lines = {"exclusive": "        own: {", "throttled": "        throttled:"}[class_name]
         text = "".join(line for line in CLASSES.splitlines(True) if not line.startswith(lines))
         self.relay.settings.config.write_text(text.replace("    capacity: {exclusive: 1}\n", ""))
-        await self.relay.reload()
+        await self.relay.file.reload()
 
 
 @contextlib.asynccontextmanager

@@ -16,6 +16,8 @@ NAMED = {
     5: "bindings are lost on their way to the API server",
     6: "a runtime hangs while an agent takes over; a machine reboots before a container has started",
     265: "the answer to a creation is lost, and CPUs change hands until it is found out",
+    898: "the clock is set back by an hour while the scheduler waits to bind a pod again",
+    3169: "a driver is late with a removal, seems ill meanwhile and is well when it is asked",
 }
 PLANTED = {
     "bindings that are lost are forgotten": (5, "it does not settle"),

@@ -278,7 +278,7 @@ class World:
     # ---- The others
 
     async def _run_scheduler(self, _life: Incarnation) -> None:
-        await SchedulerService(self.api("scheduler"), Scheduler(), clock=time.time).run()
+        await SchedulerService(self.api("scheduler"), Scheduler()).run()
 
     async def _run_controllers(self, _life: Incarnation) -> None:
         await ControllerManager(self.api("controllers"), clock=time.time).run()

@@ -89,6 +89,13 @@ class Departures:
             for each in self.store.departures
         )
 
+    def hurry(self, driver: str) -> None:
+        """What this driver has still to hear is due: it is well again."""
+        now = self.clock()
+        for departure, trying in self._trying.items():
+            if departure.driver == driver:
+                trying.due = now
+
     async def deliver(self, driver: str, *, at_once: bool = True) -> bool:
         """Tell one driver what it has still to hear, or what is due of it; whether the store has changed."""
         changed = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,10 +75,11 @@ class Driver:
         self.way = way if isinstance(way, str) and way in WAYS else BY_ATTRIBUTES
 
 
-Listener = Callable[[Driver, bool, str], Awaitable[None]]
+Listener = Callable[[Driver, bool, str], None]
+"""It cannot wait: news come in the middle of calls, and whoever makes one may keep others from calling meanwhile."""
 
 
-async def _nobody(_driver: Driver, _well: bool, _message: str) -> None:
+def _nobody(_driver: Driver, _well: bool, _message: str) -> None:
     """Used until somebody listens."""
 
 
@@ -131,7 +132,7 @@ class Drivers:
         self.table[plugin.name] = driver
         if old:
             await old.channel.close(None)
-        await self._tell(driver, True, f"driver registered with version {driver.version}")
+        self._tell(driver, True, f"driver registered with version {driver.version}")
         return None
 
     async def deregister(self, plugin: Plugin) -> None:
@@ -140,7 +141,7 @@ class Drivers:
             return
         del self.table[plugin.name]
         await driver.channel.close(None)
-        await self._tell(driver, False, "driver is gone")
+        self._tell(driver, False, "driver is gone")
         self.metrics.forget(plugin.name)
 
     def condition(self) -> tuple[str, str, str] | None:
@@ -183,7 +184,7 @@ class Drivers:
             if error.late:
                 await self.probe(driver)
             elif error.unreachable:
-                await self._fell_ill(driver, error.what)
+                self._fell_ill(driver, error.what)
             raise
         finally:
             self.metrics.called(driver.name, method, time.perf_counter() - started)
@@ -213,25 +214,25 @@ class Drivers:
                 driver.channel = channel
             await unused.close(None)
         if current and problem:
-            await self._fell_ill(driver, problem)
+            self._fell_ill(driver, problem)
         elif current and driver.sick:
             driver.sick = ""
-            await self._tell(driver, True, "driver is healthy again")
+            self._tell(driver, True, "driver is healthy again")
 
     async def close(self) -> None:
         for driver in self.table.values():
             await driver.channel.close(None)
         self.table.clear()
 
-    async def _fell_ill(self, driver: Driver, problem: str) -> None:
+    def _fell_ill(self, driver: Driver, problem: str) -> None:
         was, driver.sick = driver.sick, problem
         if not was:
-            await self._tell(driver, False, problem)
+            self._tell(driver, False, problem)
 
-    async def _tell(self, driver: Driver, well: bool, message: str) -> None:
+    def _tell(self, driver: Driver, well: bool, message: str) -> None:
         self.metrics.healthy(driver.name, well)
         log.info("compute driver", driver=driver.name, healthy=well, message=message)
-        await self.listener(driver, well, message)
+        self.listener(driver, well, message)
 
 
 def negotiate(theirs: tuple[str, ...]) -> str | None:

@@ -9,6 +9,7 @@ store → the runtime creates the container with the cpuset → `CCIAddContainer
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -30,7 +31,7 @@ from kubeqos.errors import RemoteError, StateError
 from kubeqos.logs import logger
 from kubeqos.model.annotations.computepolicies import compute_policy
 from kubeqos.model.annotations.topologysummary import ComputeSummary, Down
-from kubeqos.model.annotations.wellknown import DRIVERS_ANNOTATION, HOLDINGS_ANNOTATION
+from kubeqos.model.annotations.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.objects import ContainerView
@@ -131,6 +132,8 @@ class CciManager:
         self._emit, self._emit_pod = emit, emit_pod
         self._changed = changed
         self._leaving = False
+        self._hurry = asyncio.Event()
+        """A driver is well that has something to hear."""
         self._measure()
 
     # ---- Admission
@@ -364,10 +367,6 @@ class CciManager:
             return ()
         return [Down(one.name, one.sick, driver=True) for one in self.drivers.table.values() if one.sick]
 
-    def node_annotations(self) -> Mapping[str, str]:
-        """What the scheduler reads to find nodes that run a claim's driver."""
-        return {DRIVERS_ANNOTATION: ",".join(sorted(self.drivers.table))}
-
     def conditions(self) -> dict[str, tuple[str, str, str]]:
         """The health of all drivers as one condition of the Node: type → (status, reason, message)."""
         found = self.drivers.condition()
@@ -392,13 +391,6 @@ class CciManager:
     def cpu_pools(self) -> Mapping[str, CpuSet]:
         pool = pool_of(self.machine, self.store.available_resources())
         return {"reserved": self.settings.reserved, "shared": pool}
-
-    def owners(self) -> dict[str, CpuSet]:
-        """Who has which CPUs, for `kubeqos map` and `kubeqos describe node`."""
-        taken = {f"{entry.label}/{entry.container}": entry.whole for entry in self.store.entries.values()}
-        pool = pool_of(self.machine, self.store.available_resources())
-        rest = {"reserved": self.settings.reserved, "shared": pool}
-        return {**{name: cpus for name, cpus in taken.items() if cpus}, **rest}
 
     def story(self, pod_uid: str) -> list[str]:
         """What happened to a pod here, oldest first."""
@@ -432,27 +424,31 @@ class CciManager:
     async def deliver_departures(self) -> None:
         """Tell drivers what they still have to hear; drop what has waited too long."""
         drivers = {one.driver for one in self.store.departures}
-        await asyncio.gather(*(self._deliver_to(name, at_once=False) for name in drivers))
+        await asyncio.gather(*(self._deliver_due(name) for name in drivers))
         if self._unsaved:
             self._save()
 
-    async def _deliver_to(self, driver: str, *, at_once: bool = True) -> None:
-        if await self.departures.deliver(driver, at_once=at_once):
+    async def _deliver_due(self, driver: str) -> None:
+        if await self.departures.deliver(driver, at_once=False):
             self._save()
             self._measure()
             self._changed()
 
     async def _keep_delivering(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.deadlines.probe_sick_every)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.deadlines.probe_sick_every):
+                    await self._hurry.wait()
+            self._hurry.clear()
             if self.store.departures or self._unsaved:
                 await self.deliver_departures()
 
-    async def _driver_changed(self, driver: Driver, well: bool, message: str) -> None:
+    def _driver_changed(self, driver: Driver, well: bool, message: str) -> None:
         if not well and not self._leaving:
             self._emit("ComputeDriverUnavailable", f"{driver.name}: {message}")
         if well:
-            await self._deliver_to(driver.name)
+            self.departures.hurry(driver.name)
+            self._hurry.set()
         self._changed()  # the node says of itself who is away
 
     # ---- Details

@@ -20,7 +20,7 @@ from kubeqos.model.annotations.wellknown import HOLDINGS_ANNOTATION
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.claims.document import Problem
-from kubeqos.topology.claims.holdings import Holding, Holdings, Key, ResourceSet, StoredContainer, exclusive_set, union
+from kubeqos.topology.claims.holdings import Holding, Holdings, Key, ResourceSet, StoredContainer, exclusive_set
 from kubeqos.topology.claims.parameters import Parameters, parse_handle
 
 FILE_NAME = "cci_manager_state"
@@ -62,7 +62,7 @@ class Store(Holdings):
 
     def withheld(self) -> CpuSet:
         departed = (one.cpus for one in self.departures)
-        return union(chain(departed, self.reservations.values(), self.withheld_for.values()))
+        return CpuSet.union(chain(departed, self.reservations.values(), self.withheld_for.values()))
 
     def of_pod(self, pod: str) -> list[StoredContainer]:
         return [entry for entry in self.entries.values() if entry.pod == pod]
@@ -172,11 +172,11 @@ class Store(Holdings):
                 if both and not (entry.pod == other.pod and (entry.transient or other.transient)):
                     wrong.append(f"{entry.label}/{entry.container} and {other.label}/{other.container} hold {both}")
         for key, cpus in self.reservations.items():
-            both = cpus & union(entry.whole for entry in entries if entry.pod != key[0])
+            both = cpus & CpuSet.union(entry.whole for entry in entries if entry.pod != key[0])
             if both:
                 wrong.append(f"{both} are reserved for {key} and belong to another pod")
         for entry in self.entries.values():
-            strangers = union(other.whole for other in entries if other.pod != entry.pod)
+            strangers = CpuSet.union(other.whole for other in entries if other.pod != entry.pod)
             if entry.cpus & strangers:
                 wrong.append(f"{entry.label}/{entry.container} runs on {entry.cpus & strangers} of another pod")
         return wrong
@@ -187,7 +187,7 @@ def owned_by_claims(annotations: Mapping[str, str]) -> CpuSet:
     try:
         found = decode_json(annotations.get(HOLDINGS_ANNOTATION, "").encode())
         sets = [one for holding in found["holdings"] for one in holding["sets"] if one["exclusive"]]
-        return union(CpuSet.parse(one.get("whole") or one["cpuset"]) for one in sets)
+        return CpuSet.union(CpuSet.parse(one.get("whole") or one["cpuset"]) for one in sets)
     except (JsonError, InputError, KeyError, TypeError, AttributeError):
         return NO_CPUS
 

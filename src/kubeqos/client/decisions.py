@@ -31,11 +31,18 @@ log = logger("kubeqos.client")
 class DecisionRecorder:
     """Decisions of one component. `run` it in a task."""
 
-    def __init__(self, api: Api | None, by: str, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        api: Api | None,
+        by: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         """Without an API server nobody is told."""
         self._api = api
         self._by = by
-        self._clock = clock
+        self._clock, self._wall = clock, wall
         self._waiting: deque[Entry] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -53,7 +60,7 @@ class DecisionRecorder:
         if not self.listening:
             self.lost += self._api is not None
             return
-        self._waiting.append(Entry(pod, msgspec.structs.replace(decision, at=timestamp(self._clock()), by=self._by)))
+        self._waiting.append(Entry(pod, msgspec.structs.replace(decision, at=timestamp(self._wall()), by=self._by)))
         self._idle.clear()
         self._wake.set()
 

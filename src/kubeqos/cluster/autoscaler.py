@@ -29,7 +29,8 @@ LOOK_SECONDS = 2.0
 """How often it looks when nothing changes: time makes nodes unneeded."""
 SETTLE_SECONDS = 0.3
 _TOO_MANY = 429
-Start = Callable[[NodePlan], Awaitable[None]]
+Start = Callable[[NodePlan], Awaitable[JsonObject]]
+"""Starts a node; the node as it is when pods may come."""
 Stop = Callable[[str], Awaitable[None]]
 
 
@@ -49,6 +50,8 @@ class Autoscaler(Controller):
         self._stop = stop
         self._unneeded_since: dict[str, float] = {}
         self._draining = ""
+        self._started: dict[str, JsonObject] = {}
+        """Nodes that our own copies of the cluster may not show yet: who waits for one must not be given another."""
         super().__init__(context)
 
     def watch(self) -> None:
@@ -62,7 +65,7 @@ class Autoscaler(Controller):
         return ()
 
     async def reconcile(self, key: Any) -> float | None:
-        nodes, pods = list(self.nodes.all()), list(self.pods.all())
+        nodes, pods = self._newest_nodes(), list(self.pods.all())
         volumes = volumes_in((kind, raw) for kind, cache in self.storing.items() for raw in cache.all())
         here = occupants(pods, self.budgets.all(), volumes)
         found = self._decided(nodes, pods, here, volumes)
@@ -70,6 +73,13 @@ class Autoscaler(Controller):
             await self._grow(name, group, found, pods)
         await self._shrink(found, here)
         return LOOK_SECONDS
+
+    def _newest_nodes(self) -> list[JsonObject]:
+        """What is copied here, and what was seen of nodes that were just started where that is newer."""
+        nodes = {raw["metadata"]["name"]: raw for raw in self.nodes.all()}
+        behind = (name for name, raw in self._started.items() if _version(nodes.get(name)) < _version(raw))
+        self._started = {name: self._started[name] for name in behind}
+        return list((nodes | self._started).values())
 
     def _decided(
         self, nodes: list[JsonObject], pods: list[JsonObject], here: dict[str, list[Occupant]], volumes: VolumeIndex
@@ -100,7 +110,7 @@ class Autoscaler(Controller):
     async def _grow(self, name: str, group: str, found: Decision, pods: list[JsonObject]) -> None:
         plan = self._plans[group]
         log.info("adding a node", node=name, group=group)
-        await self._start(plan.member(name))
+        self._started[name] = await self._start(plan.member(name))
         size = sum(one.startswith(f"{group}-") for one in found.up.new_nodes)
         for raw in pods:
             metadata = raw["metadata"]
@@ -138,6 +148,11 @@ class Autoscaler(Controller):
                     raise
         if not leaving:
             await self._stop(name)
+            self._started.pop(name, None)
             self._unneeded_since.pop(name, None)
             self._draining = ""
             log.info("a node that nobody needed is gone", node=name)
+
+
+def _version(raw: JsonObject | None) -> int:
+    return int(raw["metadata"]["resourceVersion"]) if raw is not None else 0

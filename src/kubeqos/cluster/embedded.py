@@ -140,10 +140,10 @@ def _controllers(cluster: Embedded, plan: ClusterPlan, states: Path, *, describe
         folders = len(plan.nodes) + sum(group.most for group in plan.groups) <= _FLEET
         templates = {group.node.name: template(group, plan.gates) for group in plan.groups}
 
-        async def start(node: NodePlan) -> None:
+        async def start(node: NodePlan) -> JsonObject:
             await _start_node(cluster, node, plan.gates, states, folders=folders)
             await _ready(cluster, f"node {node.name}", cluster.agents[node.name].ready)
-            await _scheduled_to(cluster, node.name, templates[node.labels[NODE_GROUP_LABEL]])
+            return await _scheduled_to(cluster, node.name, templates[node.labels[NODE_GROUP_LABEL]])
 
         async def stop(name: str) -> None:
             await _stop_node(cluster, name, states)
@@ -262,7 +262,7 @@ async def _start_node(
     _start(cluster, f"node {plan.name}", agent.run())
 
 
-async def _scheduled_to(cluster: Embedded, name: str, promised: NodeFacts) -> None:
+async def _scheduled_to(cluster: Embedded, name: str, promised: NodeFacts) -> JsonObject:
     """Wait until a new node may be given pods, and has what its group promised: until then who waits for it would ask
     for another one. What never comes is not waited for: the group is then known by what its nodes have."""
     api = cluster.server.local()
@@ -275,10 +275,10 @@ async def _scheduled_to(cluster: Embedded, name: str, promised: NodeFacts) -> No
                 if ready and ready[0]["status"] == "True" and not _is_held_back(raw):
                     missing = lacks(raw, promised)
                     if not missing:
-                        return
+                        return raw
                     if time.monotonic() > late:
                         log.warning("a new node lacks what its group promises", node=name, missing=", ".join(missing))
-                        return
+                        return raw
             await asyncio.sleep(0.05)
 
 

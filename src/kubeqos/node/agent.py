@@ -110,10 +110,12 @@ class NodeAgent:
             return None
         milli = nodestatus.allocatable(self.machine, settings)["cpu"].milli()
         files, spare = CgroupFiles(settings.cgroup_fs), settings.eviction_hard_memory.value()
-        unthrottled, tell = self.admission.unthrottled, self.parts.events.pod
+        unthrottled, events = self.admission.unthrottled, self.parts.events
         units = units_of(settings.cgroup_driver, settings.cgroup_fs)
         owned = self.admission.owned if settings.cpu_partitions else None
-        return CgroupKeeper(files, self.core, self.context, milli, spare, unthrottled, tell, units, owned)
+        return CgroupKeeper(
+            files, self.core, self.context, milli, spare, unthrottled, events.pod, units, owned, events.node
+        )
 
     def _make_reports(self) -> None:
         """Where pods come from, and where everything about them and about the node is told."""

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kubeqos.clock import Clock, WallClock
-from kubeqos.gates import CCI
+from kubeqos.gates import CCI, QOS_RESOURCES
 from kubeqos.model.annotations.computepolicies import wanted_compute
 from kubeqos.node.pressure.thresholds import ActivePod, Conditions, Pressure
 from kubeqos.node.runtime.executor import Claims, no_claims
 from kubeqos.plugins.managers import AdmittedPod, Refusal, ResourceManager
+from kubeqos.rules.qos.classes import demand
 
 if TYPE_CHECKING:
     from kubeqos.client.api import Api
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 NO_CLAIMS_HERE = "CCIUnsupported"
 """The reason of pods that ask for cores by claim or policy on a node without compute drivers (ruling 16)."""
+NO_CLASSES_HERE = "QOSResourcesUnavailable"
+"""The same for classes, as where the runtime has none."""
 
 
 @dataclass(slots=True)
@@ -107,4 +110,9 @@ class NodeParts:
         if self.plugins.cci is None and (wanted := wanted_compute(pod.view)):
             message = f"{wanted}, and this node gives no cores to claims: the gate {CCI} is off"
             return Refusal(NO_CLAIMS_HERE, message)
+        if self.classes is None and (asked := demand(pod.view.spec)):
+            classes = ", ".join(sorted(f"{name}={cls}" for _, name, cls in asked))
+            return Refusal(
+                NO_CLASSES_HERE, f"this node gives nobody a class ({classes}): the gate {QOS_RESOURCES} is off"
+            )
         return self.pressure.admit(ActivePod(pod.view, static))

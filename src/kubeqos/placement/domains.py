@@ -14,6 +14,7 @@ from kubeqos.model.objects import PodAffinityTerm, TopologySpread
 from kubeqos.placement.cluster import Cluster
 from kubeqos.placement.findings import COMPANY, Finding
 from kubeqos.placement.indexes import Bools, Ints, Rows, Small
+from kubeqos.placement.rows import EVERY_ROW
 from kubeqos.placement.selectors import NamespaceLabels, affinity_predicate, labels_predicate, terms_any
 from kubeqos.placement.shape import Shape
 
@@ -55,14 +56,13 @@ def spread_counts(cluster: Cluster, shape: Shape, constraint: TopologySpread) ->
     return per_domain, eligible
 
 
-def selected_nodes(cluster: Cluster, shape: Shape) -> Bools:
+def selected_nodes(cluster: Cluster, shape: Shape, rows: Rows = EVERY_ROW) -> Bools:
     """The nodes the pod's own selector and affinity leave, which alone count for spreading."""
-    every = slice(None)
-    selected = np.ones(len(cluster.alive), dtype=np.bool_)
+    selected = np.ones(len(cluster.alive[rows]), dtype=np.bool_)
     for key, value in shape.node_selector.items():
-        selected &= cluster.labels.equal(key, value, every)
+        selected &= cluster.labels.equal(key, value, rows)
     if shape.required_terms is not None:
-        selected &= terms_any(cluster, shape.required_terms, every)
+        selected &= terms_any(cluster, shape.required_terms, rows)
     return selected
 
 

@@ -27,12 +27,12 @@ from kubeqos.placement.counted import (
     port_checks,
     resource_checks,
 )
-from kubeqos.placement.domains import affinity_findings, spread_findings
+from kubeqos.placement.domains import affinity_findings, selected_nodes, spread_findings
 from kubeqos.placement.findings import COMPANY, COMPUTE, DOWN, NUMA, VOLUMES, Check, Finding
 from kubeqos.placement.indexes import Bools, Rows
 from kubeqos.placement.published.pools import PoolKey
 from kubeqos.placement.rows import EVERY_ROW, ManyRows
-from kubeqos.placement.selectors import NamespaceLabels, terms_any
+from kubeqos.placement.selectors import NamespaceLabels
 from kubeqos.placement.shape import Shape
 from kubeqos.placement.storage.filters import attach_checks, sharing_checks, volume_binding, volume_zone
 from kubeqos.rules.qos.classes import ClassKey
@@ -77,12 +77,7 @@ def taints(cluster: Cluster, shape: Shape, rows: Rows, _: NamespaceLabels) -> It
 def node_affinity(cluster: Cluster, shape: Shape, rows: Rows, _: NamespaceLabels) -> Iterator[Finding]:
     if not shape.node_selector and shape.required_terms is None:
         return
-    matched = np.ones(len(cluster.alive[rows]), dtype=np.bool_)
-    for key, value in shape.node_selector.items():
-        matched &= cluster.labels.equal(key, value, rows)
-    if shape.required_terms is not None:
-        matched &= terms_any(cluster, shape.required_terms, rows)
-    yield Finding(~matched, "node(s) didn't match Pod's node affinity/selector")
+    yield Finding(~selected_nodes(cluster, shape, rows), "node(s) didn't match Pod's node affinity/selector")
 
 
 def claims(cluster: Cluster, shape: Shape, rows: Rows, _: NamespaceLabels) -> Iterator[Finding]:

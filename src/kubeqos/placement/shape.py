@@ -204,7 +204,7 @@ def compile_shape(
         ),
         preferred_terms=tuple(node_affinity.preferred) if node_affinity else (),
         tolerations=tuple(spec.tolerations),
-        host_ports=_host_ports(spec),
+        host_ports=host_ports(spec),
         spread=tuple(spec.topology_spread_constraints),
         soft_spread=tuple(
             each for each in spec.topology_spread_constraints if each.when_unsatisfiable == "ScheduleAnyway"
@@ -294,7 +294,8 @@ def _class_keys(needs: tuple[ClassNeed, ...]) -> Iterator[ClassKey]:
             yield Level.POD, need.resource, cls
 
 
-def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
+    """Ports of the host that the pod's containers want; with the host's network every port is one."""
     return tuple(
         HostPort(port.host_ip or "0.0.0.0", port.protocol, port.host_port)
         for container in (*spec.init_containers, *spec.containers)

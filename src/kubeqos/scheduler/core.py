@@ -437,9 +437,9 @@ class Scheduler:
 
     # -- the story ---------------------------------------------------------------------------------------------------
 
-    def story(self, uid: str) -> list[str]:
-        """What was decided about a pod, oldest first."""
-        return self._stories.story(uid)
+    def story(self, uid: str, ahead: float = 0.0) -> list[str]:
+        """What was decided about a pod, oldest first; `ahead`: how far the reader's clock is before ours."""
+        return self._stories.story(uid, ahead)
 
     def _tell_story(self, uid: str, now: float, line: str) -> None:
         self._stories.tell(uid, now, line)

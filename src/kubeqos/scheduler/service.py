@@ -51,19 +51,24 @@ class SchedulerService:
         core: Scheduler,
         home: Home | None = None,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
         informers: SharedInformers | None = None,
     ) -> None:
-        """`informers` are those of the process, run by whoever made them; without, it has its own."""
+        """`informers` are those of the process, run by whoever made them; without, it has its own. `clock` measures
+        pauses and is never set back, as `wall`, which stamps what is told, may be: a pod would be paused for that long.
+        """
         home = home or Home()
         self.core = core
         self.events = EventRecorder(api, core.profiles[0])
-        self.decisions = DecisionRecorder(api if home.keeps_decisions else None, core.profiles[0], clock=clock)
+        self.decisions = DecisionRecorder(
+            api if home.keeps_decisions else None, core.profiles[0], clock=clock, wall=wall
+        )
         self.window = Window()
         self.metrics = Metrics(core)
         self.metrics.watch(self.window, self.events)
         self._api = api
-        self._clock = clock
+        self._clock, self._wall = clock, wall
         self._wake = asyncio.Event()
         self._has_room = asyncio.Event()
         self._slots = asyncio.Semaphore(_CALLS_AT_ONCE)
@@ -87,6 +92,10 @@ class SchedulerService:
             if leads is not None:
                 await leads.wait()
             await self._decide(tasks)
+
+    def story(self, uid: str) -> list[str]:
+        """What was decided about a pod, by the clock on the wall."""
+        return self.core.story(uid, self._wall() - self._clock())
 
     # -- deciding and doing ------------------------------------------------------------------------------------------
 
@@ -192,7 +201,7 @@ class SchedulerService:
             "status": "False",
             "reason": report.reason,
             "message": report.message,
-            "lastTransitionTime": timestamp(self._clock()),
+            "lastTransitionTime": timestamp(self._wall()),
         }
         status: JsonObject = {"conditions": [condition]}
         if report.nominated:
@@ -217,7 +226,7 @@ class SchedulerService:
             "status": "True",
             "reason": "PreemptionByScheduler",
             "message": message,
-            "lastTransitionTime": timestamp(self._clock()),
+            "lastTransitionTime": timestamp(self._wall()),
         }
         self.events.record(
             _reference(victim),

@@ -17,7 +17,7 @@ def application(service: SchedulerService, more: Sequence[BaseRoute] = ()) -> St
     """`more` is what a scheduler of this kind answers, too."""
 
     async def story(request: Request) -> Response:
-        return JSONResponse({"story": service.core.story(request.path_params["uid"])})
+        return JSONResponse({"story": service.story(request.path_params["uid"])})
 
     return serving.application(
         service.ready,

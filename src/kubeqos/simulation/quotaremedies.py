@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeqos.model.objects import PodView
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.qos.classes import WELL_KNOWN, Level
+from kubeqos.rules.qos.classes import WELL_KNOWN, Level, raw_class_requests
 from kubeqos.rules.quota import Charge, OverQuota, Quota, QuotaLedger, Reason, charge_pod, decide
 
 Raw = dict[str, Any]
@@ -118,23 +118,15 @@ def _another_class(pod: Raw, quotas: Sequence[Raw], charges: Sequence[Charge]) -
     for resource, asked in sorted(_classes_asked(pod)):
         for cls in sorted(_classes_listed(quotas, resource) - {asked}):
             made = copy.deepcopy(pod)
-            for holder in _class_holders(made):
-                for one in holder.get("qosResources") or ():
-                    if one.get("name") == resource and one.get("class") == asked:
-                        one["class"] = cls
+            for one in raw_class_requests(made["spec"]):
+                if one.get("name") == resource and one.get("class") == asked:
+                    one["class"] = cls
             if not _refused(made, quotas, charges):
                 yield f"ask for {resource}={cls} instead of {resource}={asked}", made
 
 
-def _class_holders(pod: Raw) -> Iterator[Raw]:
-    spec = pod["spec"]
-    yield spec
-    for one in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        yield one.get("resources") or {}
-
-
 def _classes_asked(pod: Raw) -> set[tuple[str, str]]:
-    return {(one["name"], one["class"]) for holder in _class_holders(pod) for one in holder.get("qosResources") or ()}
+    return {(one["name"], one["class"]) for one in raw_class_requests(pod["spec"])}
 
 
 def _classes_listed(quotas: Iterable[Raw], resource: str) -> set[str]:

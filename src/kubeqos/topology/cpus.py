@@ -129,8 +129,4 @@ def allocate_cpus(
 def _widened(machine: Machine, aligned: CpuSet, options: CpuOptions) -> CpuSet:
     if not options.align_by_socket:
         return aligned
-    mask = 0
-    for socket in machine.sockets.values():
-        if socket & aligned:
-            mask |= socket.mask
-    return CpuSet(mask)
+    return CpuSet.union(socket for socket in machine.sockets.values() if socket & aligned)

@@ -17,7 +17,6 @@ from functools import cached_property
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.answers import Unsatisfiable, Violation
-from kubeqos.topology.changes import Held
 
 RESERVED, ISOLATED, SHARED = "reserved", "isolated", "shared"
 BUILT_IN = (RESERVED, ISOLATED, SHARED)
@@ -56,13 +55,6 @@ class Pools:
         }
         return {**rest, **self.named, **self.exclusive}
 
-    def holdings(self) -> dict[str, Held]:
-        """Each container's CPUs, in the form that `plan_changes` takes."""
-        out = {owner: Held(cpus, owner) for owner, cpus in self.exclusive.items()}
-        for container, pool in self.members.items():
-            out[container] = Held(self.partition[pool], pool if pool in self.exclusive else None)
-        return out
-
     def carve(self, owner: str, cpus: CpuSet) -> Pools | Unsatisfiable:
         """Give `owner` these CPUs for itself, out of what is available."""
         if owner in self.partition:
@@ -90,25 +82,6 @@ class Pools:
         if name in self.exclusive:
             return self._checked(replace(self, exclusive={**self.exclusive, name: cpus}))
         return self._checked(replace(self, named={**self.named, name: cpus}))
-
-    def drop(self, name: str) -> Pools | Unsatisfiable:
-        """Dissolve a named pool; its CPUs become shared. Refused while containers run in it."""
-        inside = sorted(c for c, pool in self.members.items() if pool == name)
-        if inside:
-            return _refuse(f"pool {name} still has {inside[0]}")
-        return replace(self, named={pool: cpus for pool, cpus in self.named.items() if pool != name})
-
-    def move(self, cpus: CpuSet, source: str, target: str) -> Pools | Unsatisfiable:
-        """Hand CPUs from one pool to another in one step."""
-        have = self.partition.get(source)
-        if have is None or target not in self.partition:
-            return _refuse(f"there is no pool {source if have is None else target}")
-        if not cpus <= have:
-            return _refuse(f"{cpus - have} are not in {source}")
-        smaller = self if source in BUILT_IN[1:] else self._with(source, have - cpus)
-        if target in BUILT_IN[1:]:
-            return self._checked(smaller)
-        return self._checked(smaller._with(target, smaller.partition[target] | cpus))
 
     def join(self, container: str, pool: str = SHARED) -> Pools | Unsatisfiable:
         """Let a container run in a pool (or in another container's exclusive set, as sidecars do)."""
@@ -150,13 +123,6 @@ class Pools:
                 wrong += [f"{name} and {other} both hold {both}" for other, both in others]
             seen |= cpus
         return wrong
-
-    def _with(self, name: str, cpus: CpuSet) -> Pools:
-        if name == RESERVED:
-            return replace(self, reserved=cpus)
-        if name in self.exclusive:
-            return replace(self, exclusive={**self.exclusive, name: cpus})
-        return replace(self, named={**self.named, name: cpus})
 
     def _checked(self, after: Pools) -> Pools | Unsatisfiable:
         """The next value, unless it starves someone."""

@@ -160,13 +160,15 @@ async def test_a_full_class_refuses_and_takes_again_when_freed(tmp_path: Path) -
         assert node.status(again)["phase"] == "Running"
 
 
-async def test_an_unknown_class_is_refused_with_the_gate_on_and_ignored_with_it_off(tmp_path: Path) -> None:
+async def test_a_class_is_refused_where_it_is_unknown_and_where_the_gate_is_off(tmp_path: Path) -> None:
     async with World(tmp_path / "on", offers=OFFERS) as node:
         uid = await node.start(pod("web", classed(rdt="platinum")))
         assert node.status(uid)["message"] == "Pod was rejected: QoS class rdt=platinum not available"
     async with World(tmp_path / "off", offers=OFFERS, gates=FeatureGates.default()) as node:
-        uid = await node.start(pod("web", classed(rdt="platinum")))
-        assert node.status(uid)["phase"] == "Running"
+        uid = await node.start(pod("web", classed(rdt="gold")))
+        told = "this node gives nobody a class (rdt=gold): the gate QOSResources is off"
+        assert (node.status(uid)["phase"], node.status(uid)["reason"]) == ("Failed", "QOSResourcesUnavailable")
+        assert node.status(uid)["message"] == f"Pod was rejected: {told}" and node.running(uid) == {}
 
 
 async def test_who_runs_is_not_touched_when_the_feature_goes_and_comes_back(tmp_path: Path) -> None:
@@ -180,9 +182,7 @@ async def test_who_runs_is_not_touched_when_the_feature_goes_and_comes_back(tmp_
         await node.advance(15)
         assert (node.status(uid)["phase"], node.container(uid)["containerID"]) == ("Running", first)
         between = await node.start(pod("between", classed(rdt="gold")))
-        assert node.status(between)["phase"] == "Running"
-        asked = [one.classes.get("rdt") for one in node.runtime.core.containers.values()]
-        assert asked == ["gold", None], "what was asked for is not passed on while the feature is off"
+        assert node.status(between)["phase"] == "Failed", "it would run as if it had asked for nothing (ruling 16)"
         await node.halt()
         node.settings = replace(node.settings, gates=on)
         await node.boot()

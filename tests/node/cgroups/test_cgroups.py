@@ -140,6 +140,8 @@ async def test_a_node_keeps_the_cgroups_of_its_pods(tmp_path: Path) -> None:
         await node.advance(65)
         assert read(tree, "kubepods/burstable/podb/memory.max") == str(2 * GIB)
         assert "kubeqos_node_cgroup_drifts_total 1.0" in await node.metrics()
+        told = [message for reason, message in node.events if reason == "CgroupDrift"]
+        assert len(told) == 1 and told[0].endswith(f"podb/memory.max: 1 instead of {2 * GIB}; written again")
         await node.end(uid)
         await node.advance(65)
         assert not (tree / "kubepods/burstable/podb").exists()

@@ -21,7 +21,7 @@ from kubeqos.plugins.sockets import dial
 from kubeqos.topology.answers import Unsatisfiable
 from kubeqos.topology.attributes import DeviceAffinity, Isolation, MemoryAffinity, Siblings
 from kubeqos.topology.claims.choosing import BY_ATTRIBUTES, WAYS, by_attributes, choose
-from kubeqos.topology.claims.holdings import taken_by, union
+from kubeqos.topology.claims.holdings import taken_by
 from kubeqos.topology.claims.parameters import Group, Parameters
 
 HEALTH_SECONDS = 5.0
@@ -211,7 +211,7 @@ async def _way(peer: Peer) -> None:
             raise Broken(f"says that it chooses by {way!r}, and says {answer} {where}")
         if sets is None:
             return
-        taken, owned = taken | taken_by(sets), owned | union(one.cpus for one in sets)
+        taken, owned = taken | taken_by(sets), owned | CpuSet.union(one.cpus for one in sets)
 
 
 HARD_CHECKS: tuple[tuple[str, Callable[[Peer], Awaitable[None]]], ...] = (

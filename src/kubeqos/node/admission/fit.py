@@ -9,7 +9,7 @@ from typing import Any
 from kubeqos.model.objects import PodSpec, PodView, Taint
 from kubeqos.node.pod.effects import Shortage
 from kubeqos.placement.expressions import selects
-from kubeqos.placement.shape import HostPort, pod_amounts
+from kubeqos.placement.shape import HostPort, host_ports, pod_amounts
 from kubeqos.plugins.managers import Refusal
 from kubeqos.rules.taints import untolerated
 
@@ -68,16 +68,6 @@ class Occupancy:
 
 def occupant_of(spec: PodSpec) -> Occupant:
     return Occupant(pod_amounts(spec), host_ports(spec))
-
-
-def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Ports of the host that the pod's containers want; with the host's network every port is one."""
-    return tuple(
-        HostPort(port.host_ip or "0.0.0.0", port.protocol, port.host_port)
-        for container in (*spec.init_containers, *spec.containers)
-        for port in container.ports
-        if port.host_port > 0
-    )
 
 
 def refuse(

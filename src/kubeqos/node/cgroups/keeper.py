@@ -26,6 +26,7 @@ from kubeqos.rules.qos.cgroups import CgroupValues
 
 log = logger(__name__)
 PERIOD_SECONDS = 60.0
+DRIFT = "CgroupDrift"
 
 
 class CgroupKeeper:
@@ -42,10 +43,13 @@ class CgroupKeeper:
         tell: Callable[[Raw, Record], None] = lambda _raw, _told: None,
         units: SystemdUnits | None = None,
         owned: Callable[[ContainerRef], CpuSet] | None = None,
+        record_node: Callable[[str, str], None] = lambda _reason, _message: None,
     ) -> None:
         """`unthrottled`: the pods that own CPUs now; `tell` writes an event about a pod; `units`: where slices are
-        systemd's, which has to know their values; `owned`: a container's own CPUs, where these become partitions.
+        systemd's, which has to know their values; `owned`: a container's own CPUs, where these become partitions;
+        `record_node` writes an event about the node.
         """
+        self._record_node = record_node
         self._owned = owned
         self._partitions = Partitions(files.root, files.version)
         self._tell = tell
@@ -114,6 +118,8 @@ class CgroupKeeper:
                 await self._remove(path)
             for text in (*done.drifted, *done.problems):
                 log.warning("cgroup %s", text)
+            for text in done.drifted:
+                self._record_node(DRIFT, f"{text}; written again")
             return done
 
     @property

@@ -118,7 +118,7 @@ def _order(
     still = _unmoved(owned, groups)
     taken = [one.cpus for one in (*before.values(), *after.values(), *still.values())]
     taken += [grant.exclusive | cpus_of(grant) for key, grant in wanted.items() if key not in had]
-    changes = plan_changes(before | still, after | still, online - _union(taken))
+    changes = plan_changes(before | still, after | still, online - CpuSet.union(taken))
     if isinstance(changes, Unsatisfiable):
         return changes
     writes = []
@@ -154,13 +154,6 @@ def _unmoved(owned: Mapping[str, CpuSet], moving: Iterable[_Part]) -> dict[str, 
         mine = [part.after for part in moving if part.owner == pod]
         if not mine:
             rest |= cpus
-        elif left := cpus - _union(mine):
+        elif left := cpus - CpuSet.union(mine):
             found[f"{pod}/"] = Held(left, pod)
     return {**found, UNMOVED: Held(rest, UNMOVED)} if rest else found
-
-
-def _union(sets: Iterable[CpuSet]) -> CpuSet:
-    mask = 0
-    for each in sets:
-        mask |= each.mask
-    return CpuSet(mask)

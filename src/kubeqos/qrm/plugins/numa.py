@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kubeqos.model.cpuset import NumaSet
 from kubeqos.qrm.plugins.roles import Numa, Role
 from kubeqos.topology.alignment.hints import Hint
-from kubeqos.topology.alignment.masks import ENUMERATED, all_masks, to_mask, useful_masks
+from kubeqos.topology.alignment.masks import ENUMERATED, all_masks, fewest_nodes, to_mask, useful_masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def bound_hints(
     nodes: NumaSet, need: float, free: Mapping[int, float], allocatable: Mapping[int, float]
 ) -> tuple[Hint, ...]:
     """Placements on `nodes` that hold `need`; preferred are those on as few nodes as an empty machine would take."""
-    smallest = _smallest(need, sorted(allocatable.values(), reverse=True))
+    smallest = fewest_nodes(need, allocatable.values())
     fits: Callable[[tuple[int, ...]], bool] = lambda mask: sum(free[node] for node in mask) >= need  # noqa: E731
     able = list(nodes)
     if len(able) <= ENUMERATED:
@@ -46,14 +46,6 @@ def bound_hints(
     else:
         masks = useful_masks(able, sorted(able, key=lambda node: (-free[node], node)), smallest, fits)
     return tuple(Hint(NumaSet(to_mask(mask)), len(mask) == smallest) for mask in masks)
-
-
-def _smallest(need: float, sizes: list[float]) -> int:
-    count, held = 0, 0.0
-    while held < need and count < len(sizes):
-        held += sizes[count]
-        count += 1
-    return max(1, count)
 
 
 def choose(hints: tuple[Hint, ...], asked: NumaSet | None) -> NumaSet | None:

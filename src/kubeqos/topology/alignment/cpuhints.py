@@ -11,7 +11,7 @@ from __future__ import annotations
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.topology.alignment.hints import Hint
-from kubeqos.topology.alignment.masks import ENUMERATED, all_masks, numa_set, to_mask, useful_masks
+from kubeqos.topology.alignment.masks import ENUMERATED, all_masks, fewest_nodes, numa_set, to_mask, useful_masks
 
 
 def cpu_hints(
@@ -27,7 +27,7 @@ def cpu_hints(
     nodes = list(layout.numas)
     have = {node: (mask & (free | reusable).mask).bit_count() for node, mask in layout.numas.items()}
     kept = to_mask([node for node, mask in layout.numas.items() if mask & reusable.mask])
-    smallest = _smallest_size([mask.bit_count() for mask in layout.numas.values()], count)
+    smallest = fewest_nodes(count, (mask.bit_count() for mask in layout.numas.values()))
 
     def fits(mask: tuple[int, ...]) -> bool:
         return sum([have[node] for node in mask]) >= count and not (kept and kept & ~to_mask(mask))
@@ -46,16 +46,6 @@ def cpu_hints(
         )
         for mask in masks
     )
-
-
-def _smallest_size(sizes: list[int], count: int) -> int:
-    """The fewest nodes whose CPUs, free or not, cover the request; all of them when that is too little."""
-    total = 0
-    for number, size in enumerate(sorted(sizes, reverse=True), start=1):
-        total += size
-        if total >= count:
-            return number
-    return len(sizes)
 
 
 def _fewest_sockets(machine: Machine, smallest: int) -> int | None:

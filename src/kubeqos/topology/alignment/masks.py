@@ -9,7 +9,7 @@ size at which the request fits at all, built from nodes that have something to g
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 
@@ -25,6 +25,17 @@ def all_masks(nodes: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Every non-empty subset, by size, then by node ids: the order in which Kubernetes lists hints."""
     for size in range(1, len(nodes) + 1):
         yield from combinations(nodes, size)
+
+
+def fewest_nodes(need: float, sizes: Iterable[float]) -> int:
+    """On how many nodes of these sizes, free or not, a request fits; all of them where that is too little."""
+    held, count = 0.0, 0
+    for size in sorted(sizes, reverse=True):
+        held += size
+        count += 1
+        if held >= need:
+            break
+    return max(1, count)
 
 
 def useful_masks(nodes: Sequence[int], giving: Sequence[int], smallest: int, fits: Fits) -> list[tuple[int, ...]]:

@@ -44,12 +44,12 @@ class Holding:
     @property
     def whole(self) -> CpuSet:
         """The CPUs that it keeps from others."""
-        return union(each.whole for each in self.sets)
+        return CpuSet.union(each.whole for each in self.sets)
 
     @property
     def kept(self) -> int:
         """CPUs that it keeps from others beyond those that its container requests: idle siblings, more of a range."""
-        lent = union(each.cpus for each in self.sets if not each.exclusive) & self.whole
+        lent = CpuSet.union(each.cpus for each in self.sets if not each.exclusive) & self.whole
         return max(0, len(self.whole) - len(lent) - self.parameters.least_exclusive) if self.whole else 0
 
     def pairs(self) -> Iterable[tuple[Group | None, ResourceSet]]:
@@ -84,12 +84,12 @@ class StoredContainer:
     @property
     def cpus(self) -> CpuSet:
         """Every CPU of its claims."""
-        return union(each.cpus for holding in self.holdings for each in holding.sets)
+        return CpuSet.union(each.cpus for holding in self.holdings for each in holding.sets)
 
     @property
     def whole(self) -> CpuSet:
         """The CPUs that it keeps from others."""
-        return union(each.whole for holding in self.holdings for each in holding.sets)
+        return CpuSet.union(each.whole for holding in self.holdings for each in holding.sets)
 
     @property
     def kept(self) -> int:
@@ -131,20 +131,9 @@ def exclusive_set(machine: Machine, group: Group | None, cpus: CpuSet, *, thread
 
 def owned_by(driver: str, holdings: Iterable[Holding]) -> CpuSet:
     """The CPUs that a driver gave to somebody alone, without the siblings that go with them."""
-    return union(held.cpus for one in holdings if one.driver == driver for held in one.sets if held.exclusive)
-
-
-def union(sets: Iterable[CpuSet]) -> CpuSet:
-    """All of them together."""
-    mask = 0
-    for each in sets:
-        mask |= each.mask
-    return CpuSet(mask)
+    return CpuSet.union(held.cpus for one in holdings if one.driver == driver for held in one.sets if held.exclusive)
 
 
 def taken_by(sets: Iterable[ResourceSet]) -> CpuSet:
     """All that sets take, whether as theirs alone or not."""
-    mask = 0
-    for each in sets:
-        mask |= each.cpus.mask | each.whole.mask
-    return CpuSet(mask)
+    return CpuSet.union(each.cpus | each.whole for each in sets)

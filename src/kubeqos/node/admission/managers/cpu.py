@@ -66,10 +66,7 @@ class CpuManager:
     @property
     def owned(self) -> CpuSet:
         """CPUs that belong to some pod alone."""
-        mask = 0
-        for cpus in (*self._exclusive.values(), *self._withheld.values()):
-            mask |= cpus.mask
-        return CpuSet(mask)
+        return CpuSet.union((*self._exclusive.values(), *self._withheld.values()))
 
     @property
     def shared(self) -> CpuSet:
@@ -83,10 +80,6 @@ class CpuManager:
 
     def exclusive_of(self, pod_uid: str, container: str) -> CpuSet:
         return self._exclusive.get((pod_uid, container), NO_CPUS)
-
-    def owners(self) -> set[str]:
-        """Pods that own CPUs."""
-        return {uid for uid, _ in self._exclusive}
 
     def cpus_of(self, container: ContainerRef) -> CpuHolding | None:
         key = (container.pod_uid, container.name)

@@ -107,11 +107,13 @@ dist: $(DEV) ## build sdist and wheel into dist/, check them, and try the wheel 
 proto: $(DEV) ## regenerate the protobuf code from the .proto files
 	@$(BIN)/python -m tools.protogen
 
-# The test tools are the pickier ones, so they choose first, and what is run takes the versions that they leave.
+# The test tools are the pickier ones, so they choose first, and what is run takes the versions that they leave. All of them
+# must install on the oldest Python that we take, as Debian 12 has it, whatever runs here.
+OLDEST := --python-version 3.11
 lock: ## refresh the locked versions; LOCK=--upgrade takes newer ones
 	@$(BIN)/pip install -q uv
-	@$(BIN)/uv pip compile -q --no-header $(LOCK) pyproject.toml --group dev -o requirements/dev.lock
-	@$(BIN)/uv pip compile -q --no-header $(LOCK) pyproject.toml -c requirements/dev.lock -o requirements/run.lock
+	@$(BIN)/uv pip compile -q --no-header $(OLDEST) $(LOCK) pyproject.toml --group dev -o requirements/dev.lock
+	@$(BIN)/uv pip compile -q --no-header $(OLDEST) $(LOCK) pyproject.toml -c requirements/dev.lock -o requirements/run.lock
 	@$(BIN)/python -m tools.locks --check
 
 durations: $(DEV) ## run all tests and write down how long each file takes

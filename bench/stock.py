@@ -43,10 +43,10 @@ def programs(folder: Path | None) -> dict[str, Path] | None:
 
 
 @contextlib.contextmanager
-def part(words: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A component as a process of its own, until the block ends."""
+def part(words: Sequence[str], log: Path, folder: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A component as a process of its own, until the block ends; in the folder of its log, or in another."""
     with log.open("wb") as file:
-        process = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, cwd=log.parent)
+        process = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, cwd=folder or log.parent)
     try:
         yield process
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 from tools import locks
 
 
@@ -15,3 +17,16 @@ def test_a_version_that_the_test_tools_change_is_named() -> None:
         "b: run.lock has 2, dev.lock has 3",
         "c: run.lock has 3, dev.lock has none",
     ]
+
+
+def test_a_package_that_the_oldest_python_cannot_install_is_named() -> None:
+    assert locks.too_new({"a": ">=3.11.5", "b": ">=3.8, !=3.9.*", "c": None}) == [
+        "a: needs Python >=3.11.5, and 3.11.0 is to be enough"
+    ]
+
+
+def test_every_python_that_we_name_can_install_what_is_locked() -> None:
+    assert tomllib.loads((locks.FOLDER.parent / "pyproject.toml").read_text())["project"]["requires-python"] == (
+        f">={locks.OLDEST.removesuffix('.0')}"
+    )
+    assert locks.too_new(locks.required((locks.FOLDER / "dev.lock").read_text())) == []

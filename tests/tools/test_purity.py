@@ -12,7 +12,7 @@ from tools import purity
 def test_everything_that_calls_itself_pure_is() -> None:
     found = purity.modules(purity.SOURCE)
     assert purity.findings(found) == []
-    assert found["kubeqos.cri.relay.core"].claims and found["kubeqos.qrm.answers"].claims  # both ways to say it
+    assert found["kubeqos.cri.classes.decisions"].claims and found["kubeqos.qrm.answers"].claims  # both ways to say it
 
 
 def tree(folder: Path, **files: str) -> list[str]:

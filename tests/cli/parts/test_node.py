@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kubeqos.gates import FeatureGates
 from tests.apiserver.live import LiveServer, live_server
@@ -96,6 +97,37 @@ def test_a_node_of_its_own_is_reached_through_the_api_server(
     finally:
         agent.terminate()
         agent.wait(60)
+
+
+@pytest.mark.kubectl
+def test_a_node_that_knows_no_authority_says_what_it_does_not_serve(
+    server: LiveServer, tmp_path: Path, short_path: Path
+) -> None:
+    """Pods run; whoever would come to look into them could be anybody, and finds no door."""
+    told = yaml.safe_load(server.kubeconfig.read_text())
+    [cluster] = told["clusters"]
+    for name in ("certificate-authority", "certificate-authority-data"):
+        cluster["cluster"].pop(name, None)
+    cluster["cluster"]["insecure-skip-tls-verify"] = True
+    kubeconfig, file = tmp_path / "kubeconfig", tmp_path / "node.yaml"
+    kubeconfig.write_text(yaml.safe_dump(told))
+    file.write_text(HEAD + "nodeName: shut\nsimulatedMachine: laptop8\nport: 10250\nhousekeepingInterval: 200ms\n")
+    flags = ["--config", str(file), "--kubeconfig", str(kubeconfig), "--state-dir", str(short_path)]
+    agent = subprocess.Popen([*PROGRAM, *flags, "--log-dir", str(tmp_path)], stderr=subprocess.PIPE, text=True)
+    try:
+        (tmp_path / "pod.yaml").write_text(POD.replace("talk", "mute").replace("alone", "shut"))
+        assert until(server, ["get", "node", "shut", "-o", "name"], "node/shut")
+        kubectl(server, "apply", "-f", str(tmp_path / "pod.yaml"))
+        assert until(server, ["get", "pod", "mute", "-o", "jsonpath={.status.phase}"], "Running")
+        assert kubectl(server, "get", "node", "shut", "-o", "jsonpath={.status.daemonEndpoints..Port}") == "0"
+        assert server.call("GET", "/api/v1/namespaces/default/pods/mute/log").code == 400
+    finally:
+        agent.terminate()
+        said = agent.communicate(timeout=60)[1]
+    assert (
+        "the kubeconfig names no certificate authority: logs, exec, port-forward and metrics are not served, "
+        "because nobody who asks for them could be known\n" in said
+    )
 
 
 CLASSES = "resources: {rdt: {provider: named, capacity: {gold: %d}, classes: [gold, silver]}}\n"

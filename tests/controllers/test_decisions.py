@@ -197,6 +197,24 @@ def test_what_is_adopted_and_what_is_let_go() -> None:
     assert ownership(owner, PODS, [pod("orphan", labels=match)]).adopt == [], "who goes collects nothing"
 
 
+def test_what_is_held_by_a_finalizer_is_taken_and_let_go_of_in_one_write() -> None:
+    owner = replica_set()
+    mine = {"kind": "ReplicaSet", "uid": "uid-rs", "controller": True}
+    held, other = "example.com/held", "example.com/other"
+    candidates = [
+        pod("strayed", labels={"app": "b"}, ownerReferences=[mine], finalizers=[held]),
+        pod("going", labels={"app": "b"}, ownerReferences=[mine], finalizers=[other, held], deletionTimestamp="x"),
+        pod("orphan", labels={"app": "a"}, finalizers=[other]),
+    ]
+    found = ownership(owner, PODS, candidates, finalizer=held)
+    assert found.mine == []
+    assert [(each.name, each.patch["metadata"]) for each in found.release] == [
+        ("strayed", {"ownerReferences": [], "finalizers": None}),
+        ("going", {"ownerReferences": [], "finalizers": [other]}),
+    ]
+    assert [each.patch["metadata"]["finalizers"] for each in found.adopt] == [[other, held]]
+
+
 # -- rollouts --------------------------------------------------------------------------------------------------
 
 

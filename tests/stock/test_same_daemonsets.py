@@ -35,6 +35,7 @@ from tests.stock.stories import (
 pytestmark = needs_stock(MANAGER)
 SETS = "/apis/apps/v1/namespaces/default/daemonsets"
 DEDICATED = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
+CHOSEN = {"story": "STORY", "role": "daemon"}
 EVERYTHING = [{"operator": "Exists"}]
 
 
@@ -57,6 +58,11 @@ def nodes(count: int) -> tuple[tuple[str, Any], ...]:
 
 def counts(desired: int, current: int, ready: int, **others: int) -> Reached:
     return status(desiredNumberScheduled=desired, currentNumberScheduled=current, numberReady=ready, **others)
+
+
+def has_strays(count: int) -> Reached:
+    """So many pods belong to nobody."""
+    return lambda view: sum(not one["owners"] for one in view["pods"]) == count
 
 
 def daemons(
@@ -204,6 +210,10 @@ STORIES: dict[str, Story] = {
     "a pod that lost its label": daemons(
         [*UP, ("unlabel", 0, many(1, phase="Pending"))],
     ),
+    "not selected any more, on its way out": daemons(
+        [*UP, ("delete", 0, many(1)), ("stray", 0, also(many(2), has_strays(1)))],
+        selector={"matchLabels": CHOSEN}, template=template(labels=CHOSEN),
+    ),
 }  # fmt: skip
 
 
@@ -226,6 +236,9 @@ def act(side: Side, name: str, what: str, argument: Any) -> None:
             side.buried(name)
         case "patch":
             side.patch(f"{SETS}/{name}", {"spec": named(argument, name)})
+        case "stray":
+            gone = next(pod for pod in side.pods(name) if not is_open(pod) and target(pod) == f"{name}-n{argument}")
+            side.patch(f"{PODS}/{gone['metadata']['name']}", {"metadata": {"labels": {"role": None}}})
         case _:
             _to_pods(side, name, what, argument)
 

@@ -11,12 +11,14 @@ from tests.stock.needs import needs_stock
 from tests.stock.stories import (
     JOBS,
     MANAGER,
+    PODS,
     Played,
     Raw,
     Reached,
     Side,
     Step,
     Story,
+    also,
     gone,
     index,
     is_open,
@@ -34,9 +36,17 @@ ON_CODE_42 = [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": 
 DISRUPTED = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
 
 
+SELECTED_BY = ("controller-uid", "batch.kubernetes.io/controller-uid")
+
+
 def active(count: int, **others: int) -> Reached:
     """So many pods are active, and the other counts are these."""
     return status(active=count, **others)
+
+
+def let_go(count: int) -> Reached:
+    """So many pods belong to nobody, and nobody holds them."""
+    return lambda view: sum(not one["owners"] and not one["finalizers"] for one in view["pods"]) == count
 
 
 JOBS_TOLD: dict[str, tuple[Raw, list[Step]]] = {
@@ -103,6 +113,21 @@ JOBS_TOLD: dict[str, tuple[Raw, list[Step]]] = {
         {"completions": 4, "parallelism": 1},
         [("", None, active(1)), ("scale", 3, active(3)), ("scale", 0, active(0)), ("bury", None, active(0))],
     ),
+    "not selected any more": (
+        {"completions": 2, "parallelism": 2},
+        [("", None, active(2)), ("stray", None, also(active(2), let_go(1))), ("end", ("", 0), active(1, succeeded=1))],
+    ),
+    "a stray that ended": (
+        {"completions": 2, "parallelism": 1},
+        [("", None, active(1)), ("end", ("", 0), active(1, succeeded=1)),
+         ("all stray", None, also(let_go(2), active(1, succeeded=1)))],
+    ),
+    "a pod that somebody took away": (
+        {"completions": 2, "parallelism": 2}, [("", None, active(2)), ("take", None, also(active(2), let_go(1)))],
+    ),
+    "gone without its pods": (
+        {"completions": 2, "parallelism": 2}, [("", None, active(2)), ("orphan", None, also(gone, let_go(2)))],
+    ),
 }  # fmt: skip
 
 
@@ -115,7 +140,8 @@ def act(side: Side, name: str, what: str, argument: Any) -> None:
     match what:
         case "end" | "disrupt":
             number, code = argument
-            pod = next(one for one in side.pods(name) if is_open(one) and number in ("", index(one)))
+            mine = (one for one in side.pods(name) if one["metadata"].get("ownerReferences"))
+            pod = next(one for one in mine if is_open(one) and number in ("", index(one)))
             side.fare(pod, code, "DisruptionTarget" if what == "disrupt" else "")
         case "ready":
             for pod in filter(is_open, side.pods(name)):
@@ -125,6 +151,16 @@ def act(side: Side, name: str, what: str, argument: Any) -> None:
         case "suspend" | "scale":
             field = {"suspend": "suspend", "scale": "parallelism"}[what]
             side.patch(f"{JOBS}/{name}", {"spec": {field: argument}})
+        case "stray" | "all stray":
+            for pod in side.pods(name)[: None if what == "all stray" else 1]:
+                labels = dict.fromkeys(SELECTED_BY)
+                side.patch(f"{PODS}/{pod['metadata']['name']}", {"metadata": {"labels": labels}})
+        case "take":  # and the label, or it would be adopted again
+            pod = side.pods(name)[0]["metadata"]["name"]
+            labels = dict.fromkeys(SELECTED_BY)
+            side.patch(f"{PODS}/{pod}", {"metadata": {"ownerReferences": None, "labels": labels}})
+        case "orphan":
+            side.call("DELETE", f"{JOBS}/{name}", {"propagationPolicy": "Orphan"})
 
 
 @pytest.fixture(scope="module")

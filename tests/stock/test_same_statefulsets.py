@@ -33,6 +33,7 @@ from tests.stock.stories import (
 pytestmark = needs_stock(MANAGER)
 SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 LABELS = {"story": "STORY"}
+CHOSEN = {**LABELS, "role": "set"}
 DATA = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": ""},
@@ -59,6 +60,11 @@ def named_pods(*ordinals: int) -> Reached:
     wanted = {f"-{number}" for number in ordinals}
     return lambda view: {re.sub(r".*(-\d+)$", r"\1", one["name"]) for one in view["pods"] if not one["deleted"]
                          if one["owners"]} == wanted  # fmt: skip
+
+
+def has_strays(count: int) -> Reached:
+    """So many pods belong to nobody."""
+    return lambda view: sum(not one["owners"] for one in view["pods"]) == count
 
 
 def sets(steps: list[Step], *, before: tuple[tuple[str, Any], ...] = (), metadata: Raw | None = None,
@@ -208,6 +214,11 @@ STORIES: dict[str, Story] = {
         [("", None, named_pods(0, 1)), ("ready", None, many(2, phase="Pending")), ("ready", None, ALL)],
         before=(("pod", "1"), ("pod", "stray")),
     ),
+    "not selected any more, on its way out": sets(
+        [*UP, ("bind", None, ALL), ("delete", 1, going(1)), ("stray", 1, has_strays(1)),
+         ("bury", None, also(named_pods(0, 1), has_strays(0)))],
+        selector={"matchLabels": CHOSEN}, template={**template(), "metadata": {"labels": CHOSEN}},
+    ),
     "none at all": sets([("", None, status(observedGeneration=1)), ("patch", V2, status(observedGeneration=2))],
                         replicas=0),
 }  # fmt: skip
@@ -251,6 +262,8 @@ def _to_pods(side: Side, name: str, what: str, argument: Any) -> None:
             side.fare(next(pod for pod in pods if pod["metadata"]["name"] == f"{name}-{argument[0]}"), argument[1])
         case "delete":
             side.call("DELETE", at)
+        case "stray":
+            side.patch(at, {"metadata": {"labels": {"role": None}}})
         case "unname":
             side.patch(at, {"metadata": {"labels": {"statefulset.kubernetes.io/pod-name": None}}})
 

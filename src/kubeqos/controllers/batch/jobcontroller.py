@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from kubeqos.client import ApiError, Unreachable
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kubeqos.client import ApiError, Change, Unreachable
 from kubeqos.client.resources import JOBS, PODS
 from kubeqos.codec import JsonObject
-from kubeqos.controllers.batch.jobpods import is_tracked
+from kubeqos.controllers.batch.jobpods import FINALIZER, is_tracked
 from kubeqos.controllers.batch.jobs import JobPlan, desired, released
+from kubeqos.controllers.cache import meta_of
 from kubeqos.controllers.controller import split
 from kubeqos.controllers.podstate import controller_of
 from kubeqos.controllers.workloads.replicacontroller import ReplicaController
+
+
+class Unmanaged(NamedTuple):
+    """A pod that waits to be counted, and that somebody took away from its job: nobody would ever let it go."""
+
+    pod: str
 
 
 class JobController(ReplicaController):
@@ -17,8 +27,20 @@ class JobController(ReplicaController):
 
     name = "job"
     resource = JOBS
+    finalizer = FINALIZER
 
-    async def reconcile(self, key: str) -> float | None:
+    def _concerned(self, seen: Change) -> Iterable[str | Unmanaged]:
+        yield from super()._concerned(seen)
+        meta = meta_of(seen.new) if seen.new is not None else None
+        if meta is not None and meta.manager is None and FINALIZER in (meta.finalizers or ()):
+            yield Unmanaged(seen.key)
+
+    async def reconcile(self, key: str | Unmanaged) -> float | None:
+        if isinstance(key, Unmanaged):
+            pod = self.pods.get(key.pod)
+            if pod is not None and controller_of(pod) is None and is_tracked(pod):
+                await self.context.do(released(pod, "nobody manages it"))
+            return None
         job = self.owners.get(key)
         await self._let_go(key, job)
         if job is None:

@@ -43,20 +43,23 @@ def ownership(
     resource: Resource,
     candidates: Iterable[JsonObject],
     belongs: Callable[[JsonObject, JsonObject], bool] = anybody,
+    finalizer: str = "",
 ) -> Ownership:
-    """Sort the objects that an owner manages or might manage; `belongs` may ask for more than the selector."""
+    """Sort the objects that an owner manages or might manage; `belongs` may ask for more than the selector. What it
+    manages is held by `finalizer`: in one write, or what is let go of would be held for ever.
+    """
     found, selector = Ownership(), selector_of(owner)
     metadata = owner["metadata"]
     for obj in candidates:
         matches = selector is not None and selector.matches(obj["metadata"].get("labels")) and belongs(owner, obj)
         manager = controller_of(obj)
         if manager is not None and manager.get("uid") == metadata["uid"]:
-            if matches or is_going(obj):
+            if matches:
                 found.mine.append(obj)
             elif not is_going(owner):
-                found.release.append(_released(owner, resource, obj))
+                found.release.append(_released(owner, resource, obj, finalizer))
         elif manager is None and matches and not is_going(obj) and not is_going(owner):
-            found.adopt.append(_adopted(owner, resource, obj))
+            found.adopt.append(_adopted(owner, resource, obj, finalizer))
     return found
 
 
@@ -72,14 +75,26 @@ def claimed(owner: JsonObject, objects: Iterable[JsonObject]) -> list[JsonObject
     ]
 
 
-def _adopted(owner: JsonObject, resource: Resource, obj: JsonObject) -> Patch:
+def _adopted(owner: JsonObject, resource: Resource, obj: JsonObject, finalizer: str) -> Patch:
     references = [*(obj["metadata"].get("ownerReferences") or ()), owner_reference(owner)]
+    finalizers = [one for one in (*_finalizers(obj), finalizer) if one]
     why = f"{owner['kind']} {owner['metadata']['name']} selects it and nobody manages it"
-    return change(resource, obj, {"metadata": {"ownerReferences": references}}, why)
+    return _owned(resource, obj, references, list(dict.fromkeys(finalizers)), why)
 
 
-def _released(owner: JsonObject, resource: Resource, obj: JsonObject) -> Patch:
+def _released(owner: JsonObject, resource: Resource, obj: JsonObject, finalizer: str) -> Patch:
     uid = owner["metadata"]["uid"]
     references = [found for found in obj["metadata"].get("ownerReferences") or () if found.get("uid") != uid]
     why = f"{owner['kind']} {owner['metadata']['name']} no longer selects it"
-    return change(resource, obj, {"metadata": {"ownerReferences": references}}, why)
+    return _owned(resource, obj, references, [one for one in _finalizers(obj) if one != finalizer], why)
+
+
+def _owned(resource: Resource, obj: JsonObject, references: list[JsonObject], finalizers: list[str], why: str) -> Patch:
+    metadata: JsonObject = {"ownerReferences": references}
+    if finalizers != _finalizers(obj):
+        metadata["finalizers"] = finalizers or None
+    return change(resource, obj, {"metadata": metadata}, why)
+
+
+def _finalizers(obj: JsonObject) -> list[str]:
+    return obj["metadata"].get("finalizers") or []

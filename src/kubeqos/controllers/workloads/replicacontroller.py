@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from kubeqos.client import ApiError, Change, Resource, Unreachable
 from kubeqos.client.resources import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS
@@ -27,6 +27,8 @@ class ReplicaController(Controller):
     """One controller for both kinds; they differ in name and in how they write a selector."""
 
     resource: ClassVar[Resource]
+    finalizer: ClassVar[str] = ""
+    """By which it holds pods that it manages."""
 
     def watch(self) -> None:
         self.owners = self.follow(self.resource, itself)
@@ -35,7 +37,7 @@ class ReplicaController(Controller):
         self._refused: set[str] = set()  # whose pods the server refused: a quota that moves may let them in
         self._unsure: set[str] = set()  # whose creates got no answer: they may have been carried out
 
-    def _concerned(self, seen: Change) -> Iterable[str]:
+    def _concerned(self, seen: Change) -> Iterable[Any]:
         """A managed pod concerns its manager, before and after; an unmanaged one everybody who selects it."""
         for raw in (seen.old, seen.new):
             if raw is None:
@@ -125,7 +127,7 @@ class ReplicaController(Controller):
         """Take and let go of pods; the pods that it manages then."""
         metadata = owner["metadata"]
         candidates = filter(claimable, [*self._mine(owner), *self.pods.unmanaged(metadata["namespace"])])
-        found = ownership(owner, PODS, candidates, self._belongs)
+        found = ownership(owner, PODS, candidates, self._belongs, self.finalizer)
         if found.adopt:
             await self.context.may_adopt(self.resource, owner)
         await self.context.perform([*found.release, *found.adopt])

@@ -95,6 +95,9 @@ class StatefulSetController(ReplicaController):
             raise
         if answer is not None:
             await self.context.do(Tell(owner, f"Successful{verb}", f"{about} {done}"))
+        elif isinstance(action, Create) and action.resource is PODS:
+            # Its name is taken by a pod that is not the set's: nobody says when that goes, so it is tried again.
+            raise ApiError(409, "AlreadyExists", f'pods "{name}" already exists')
 
 
 def _nobody(seen: Change) -> Iterable[str]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -30,7 +28,7 @@ from tests.cri.images import BUSYBOX_IMAGE
 from tests.shared import cgroups
 from tests.stock.kube_apiserver import free_ports, process
 from tests.stock.kubelet import NODE
-from tests.stock.whole import ROOT, Whole, stock_cluster
+from tests.stock.whole import Whole, stock_cluster
 
 Raw = dict[str, Any]
 MORTALS = ("agent", "controller", "kubelet", "containerd", "kube-apiserver", "upgrade")
@@ -76,21 +74,6 @@ class Besieged(Whole):
         words = [sys.executable, "-m", "kubeqos.cli.main", "driver", "reference", "--registry"]
         stack.enter_context(process([*words, str(state / "plugins_registry")], self.folder, "driver"))
         self.start_agent("--node-config", str(self.folder / "node.yaml"))
-
-    @contextmanager
-    def watched(self) -> Iterator[list[Raw]]:
-        """The stranger, for the duration of a block; what it has to say is in the list afterwards."""
-        hierarchy = cgroups.CGROUPS / ("cpuset" if cgroups.VERSION == 1 else "")
-        where = f"{self.kubelet.runtime.socket},{hierarchy}{self.kubelet.cgroup_root}"
-        words = [sys.executable, "-I", "-S", str(ROOT / "tools" / "cpuwatch.py"), "--node", f"{NODE}={where}"]
-        watcher = subprocess.Popen([*words, "--cores", f"{NODE}=this"], stdout=subprocess.PIPE, text=True)
-        report: list[Raw] = []
-        try:
-            yield report
-        finally:
-            watcher.terminate()
-            said, _ = watcher.communicate(timeout=60)
-        report.append(json.loads(said)[NODE])
 
     def logs(self) -> str:
         return "".join(f"{log.name}:\n{log.read_text(errors='replace')[-4000:]}\n" for log in self.folder.glob("*.log"))

@@ -19,7 +19,7 @@ from tests.shared import cgroups
 from tests.stock.kube_apiserver import process
 from tests.stock.kubelet import NODE
 from tests.stock.needs import needs_stock
-from tests.stock.whole import PARTS, ROOT, Whole, stock_cluster
+from tests.stock.whole import OWNS, PARTS, ROOT, Whole, stock_cluster
 
 pytestmark = [*needs_stock(*PARTS, root=True), pytest.mark.kubectl]
 EXAMPLE = ROOT / "examples" / "stock" / "claim.yaml"
@@ -53,8 +53,10 @@ def cluster() -> Iterator[Claims]:
         made.start()
         made.eventually("cores are published", made.devices)
         made.kubelet.runtime.add_image("registry.k8s.io/pause:3.10", ["sleep", "1000000"])
-        yield made
+        with made.watched() as seen:
+            yield made
         made.kubectl("delete", "pods", "--all", "-n", "team", "--now")
+        assert seen[0]["violations"] == [] and seen[0]["owners"] > 0, seen
 
 
 def test_cores_are_published_with_what_selectors_ask_of(cluster: Claims) -> None:
@@ -71,6 +73,7 @@ def test_a_claim_gets_cores_and_others_leave_them(cluster: Claims) -> None:
     for raw in yaml.safe_load_all(EXAMPLE.read_text()):
         if raw["kind"] == "Pod":
             raw["spec"] |= {"hostNetwork": True, "terminationGracePeriodSeconds": 0}
+            raw["metadata"]["labels"] = {OWNS: "1.full"}
         cluster.kubectl("apply", "-f", "-", manifest=raw)
     own = cluster.where("solver")
     [result] = cluster.get("resourceclaim", "one-core")["status"]["allocation"]["devices"]["results"]

@@ -22,6 +22,8 @@ from tests.stock.whole import PARTS, ROOT, SLOW, Whole, stock_cluster
 pytestmark = [*needs_stock(*PARTS, root=True), pytest.mark.kubectl, needs_disk]
 BEST_EFFORT_SHARES = 2
 """What a kubelet gives a container that requests no CPU; its class scales that."""
+RDT = {"partitions": {"all": {"l3Allocation": "100%", "classes": {"gold": {}, "silver": {"l3Allocation": "50%"}}}}}
+RESCTRL = ("--simulated-resctrl", "laptop8")
 PAGE = (ROOT / "docs" / "stock.md").read_text()
 FIVE = PAGE.partition("in five commands")[2].partition("```sh\n")[2].partition("\n```")[0].splitlines()
 
@@ -31,6 +33,10 @@ def cluster() -> Iterator[Whole]:
     with stock_cluster(Whole) as made, ExitStack() as stack:
         for words in FIVE[:2]:
             made.run(words)
+        given = made.get("configmap", "kubeqos-classes", "-n", "kubeqos-system")
+        classes = yaml.safe_load(given["data"]["classes.yaml"])
+        classes["resources"]["rdt"] = {"provider": "rdt", "config": RDT}
+        made.kubectl("apply", "-f", "-", manifest={**given, "data": {"classes.yaml": yaml.safe_dump(classes)}})
         made.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         made.kubectl("create", "namespace", "team")
         made.kubectl("label", "namespace", "team", "qos.kubeqos.io/enforce=true")
@@ -38,7 +44,7 @@ def cluster() -> Iterator[Whole]:
         hooks = ["--webhook-bind-address", "127.0.0.1", "--webhook-port", str(port)]
         hooks += ["--webhook-url", f"https://127.0.0.1:{port}"]
         stack.enter_context(process(made.ours("controller", *hooks), made.folder, "controller"))
-        made.start_agent()
+        made.start_agent(*RESCTRL, "--state", str(made.folder / "relay.json"))
         made.eventually("the class is counted", lambda: made.capacity() == "1")
         made.eventually("registered", lambda: made.get("mutatingwebhookconfigurations")["items"])
         yield made
@@ -67,6 +73,39 @@ def test_a_class_is_asked_for_counted_and_done(cluster: Whole) -> None:
     cluster.eventually("told", lambda: (cluster.get("qosclass", "blockio.slow").get("status") or {}).get("used") == 1)
     cluster.kubectl("delete", "pod", "one", "-n", "team", "--now")
     assert cgroups.value(cluster.runs("two"), "io.read_bps") == f"{disk_number()} {1 << 20}"
+
+
+@pytest.mark.proves("class-rdt")
+def test_a_class_of_cache_has_the_process_of_its_pod(cluster: Whole) -> None:
+    """No such hardware here: the tree behaves as the kernel's, everything else is real."""
+    cluster.asking("cached", "rdt=gold")
+    cluster.asking("halved", "rdt=silver")
+    tree = cluster.folder / "resctrl"
+    for name, group in (("cached", "kubeqos.gold"), ("halved", "kubeqos.silver")):
+        process_ = (cgroups.folders(cluster.runs(name))[0] / "cgroup.procs").read_text().split()[0]
+        assert process_ in (tree / group / "tasks").read_text().split()
+    gold, silver = ((tree / f"kubeqos.{one}" / "schemata").read_text() for one in ("gold", "silver"))
+    assert _bits(silver) * 2 == _bits(gold), (gold, silver)
+    cluster.kubectl("delete", "pod", "cached", "halved", "-n", "team", "--now")
+
+
+def _bits(schemata: str) -> int:
+    """How many parts of the first cache a group may use."""
+    [line] = [one for one in schemata.splitlines() if one.strip().startswith("L3:")]
+    return int(line.partition("=")[2].partition(";")[0], 16).bit_count()
+
+
+@pytest.mark.proves("class-blockio")
+def test_whoever_matters_more_takes_the_place_of_who_has_the_class(cluster: Whole) -> None:
+    cluster.kubectl("delete", "pods", "--all", "-n", "team", "--now")
+    important = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "important"}}
+    cluster.kubectl("create", "-f", "-", manifest={**important, "value": 1000})
+    cluster.asking("first", "blockio=slow")
+    cluster.runs("first")
+    cluster.asking("better", "blockio=slow", priorityClassName="important")
+    assert cgroups.value(cluster.runs("better"), "io.read_bps") == f"{disk_number()} {1 << 20}"
+    assert "Preempted by" in cluster.said_of("first")
+    cluster.kubectl("delete", "pods", "--all", "-n", "team", "--now")
 
 
 def test_the_five_commands(cluster: Whole) -> None:
@@ -103,5 +142,5 @@ def test_nobody_who_asks_starts_without_the_agent_and_all_others_do(cluster: Who
     refusal = 'required plugin "kubeqos" not present'
     cluster.eventually("refused", lambda: refusal in cluster.said_of("high"))
     cluster.agent = ExitStack()
-    cluster.start_agent()
+    cluster.start_agent(*RESCTRL, "--state", str(cluster.folder / "relay.json"))
     assert cgroups.value(cluster.runs("high"), "cpu.shares") == cgroups.scaled(BEST_EFFORT_SHARES, 400)

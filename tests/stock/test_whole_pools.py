@@ -66,8 +66,10 @@ def cluster() -> Iterator[Pools]:
         made.start()
         made.eventually("a NodeQOS", lambda: made.get("nodeqoses")["items"])
         made.eventually("the plugin is known", lambda: made.plugins() == ["cpu"])
-        yield made
+        with made.watched() as seen:
+            yield made
         made.kubectl("delete", "pods", "--all", "-n", "team", "--now")
+        assert seen[0]["violations"] == [] and seen[0]["owners"] > 0, seen
 
 
 @pytest.mark.proves("qrm-pools")
@@ -117,7 +119,8 @@ def test_who_asks_for_cores_of_its_own_is_told_why_it_waits_and_gets_them(cluste
     cluster.kubectl("delete", "pod", "other", "web", "-n", "team", "--now")
     cluster.pod("plain", {})
     cluster.eventually("plain has what is left", lambda: cluster.cpus("plain") == "1")
-    cluster.pod("storage", {"kubernetes.io/pod-role": "storage"}, {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}})
+    whole = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    cluster.pod("storage", {"kubernetes.io/pod-role": "storage"}, whole, owns="1")
     cluster.eventually("refused", lambda: "runs in shared, which has no CPUs" in cluster.said_of("storage"))
     assert "running" not in cluster.pods("storage")["status"]["containerStatuses"][0]["state"]
     cluster.kubectl("delete", "pod", "plain", "-n", "team", "--now")
@@ -140,7 +143,7 @@ def test_who_has_cores_of_its_own_uses_all_of_them_whatever_its_limit(cluster: P
     cluster.kubectl("delete", "pod", "storage", "late", "-n", "team", "--now")
     amounts = {"cpu": "100m", "memory": "32Mi"}
     tenth = {"requests": amounts, "limits": amounts}
-    cluster.pod("busy", {"kubernetes.io/pod-role": "storage"}, tenth, "yes >/dev/null")
+    cluster.pod("busy", {"kubernetes.io/pod-role": "storage"}, tenth, "yes >/dev/null", owns="1")
     cluster.pod("held", {}, tenth, "yes >/dev/null")
     cgroups.file(cluster.kubelet.cgroup_root, "cpu.shares").write_text("10000")  # whatever else is done here meanwhile
     both = [cluster.runs("busy"), cluster.runs("held")]

@@ -31,6 +31,7 @@ PARTS = ("kube-apiserver", "etcd", "kube-scheduler", "kubelet", *PROGRAMS)
 ROOT = Path(__file__).parents[2]
 SLOW = "qos.kubeqos.io/blockio.slow"
 PATIENCE = 60
+OWNS = "cpuwatch/owns.c"
 
 
 class Whole(Stock):
@@ -78,12 +79,15 @@ class Whole(Stock):
         self.pod(name, {"qos.kubeqos.io/container.c": asked} if asked else {}, **spec)
 
     def pod(
-        self, name: str, annotations: dict[str, str], resources: Any = None, line: str = "sleep 100000", **spec: Any
-    ) -> None:
+        self, name: str, annotations: dict[str, str], resources: Any = None, line: str = "sleep 100000", owns: str = "",
+        **spec: Any,
+    ) -> None:  # fmt: skip
+        """`owns` says to the stranger how many CPUs are this pod's alone."""
         command = ["sh", "-c", f"exec {line}"]
         container = {"name": "c", "image": BUSYBOX_IMAGE, "command": command, "resources": resources or {}}
         body = {"hostNetwork": True, "terminationGracePeriodSeconds": 0, "containers": [container], **spec}
-        raw = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": body}
+        metadata = {"name": name, "annotations": annotations, "labels": {OWNS: owns} if owns else {}}
+        raw = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
         self.kubectl("create", "-n", "team", "-f", "-", manifest=raw)
 
     def resize(self, name: str, cpu: str, *kinds: str) -> None:
@@ -110,6 +114,23 @@ class Whole(Stock):
         pod = self.pods(name, namespace)
         tier = {"Guaranteed": ""}.get(pod["status"]["qosClass"], f"/{pod['status']['qosClass'].lower()}")
         return f"{self.kubelet.cgroup_root}/kubepods{tier}/pod{pod['metadata']['uid']}/{found}"
+
+    @contextmanager
+    def watched(self) -> Iterator[list[dict[str, Any]]]:
+        """A stranger looks whether anybody runs on CPUs that a pod owns (`owns`), for the duration of a block; what it
+        has to say is in the list afterwards.
+        """
+        hierarchy = cgroups.CGROUPS / ("cpuset" if cgroups.VERSION == 1 else "")
+        where = f"{self.kubelet.runtime.socket},{hierarchy}{self.kubelet.cgroup_root}"
+        words = [sys.executable, "-I", "-S", str(ROOT / "tools" / "cpuwatch.py"), "--node", f"{NODE}={where}"]
+        watcher = subprocess.Popen([*words, "--cores", f"{NODE}=this"], stdout=subprocess.PIPE, text=True)
+        report: list[dict[str, Any]] = []
+        try:
+            yield report
+        finally:
+            watcher.terminate()
+            said, _ = watcher.communicate(timeout=60)
+        report.append(json.loads(said)[NODE])
 
     def capacity(self) -> str:
         return str((self.get("node", NODE)["status"].get("allocatable") or {}).get(SLOW, ""))

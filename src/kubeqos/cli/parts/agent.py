@@ -71,6 +71,11 @@ if TYPE_CHECKING:
 )
 @click.option("--cgroup-root", type=click.Path(path_type=Path), default=Path("/sys/fs/cgroup"), show_default=True)
 @click.option("--resctrl-root", type=click.Path(path_type=Path), default=Path("/sys/fs/resctrl"), show_default=True)
+@click.option(
+    "--simulated-resctrl",
+    metavar="MACHINE",
+    help="Where there is no such hardware: a resctrl tree of this machine (a name or a file), beside --state.",
+)
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="For health and metrics.")
 @click.option("--port", default=10268, show_default=True, type=click.IntRange(0, 65535), help="0 serves nothing.")
 def command(
@@ -87,6 +92,7 @@ def command(
     runtime_settings: Path | None,
     cgroup_root: Path,
     resctrl_root: Path,
+    simulated_resctrl: str | None,
     bind_address: str,
     port: int,
 ) -> None:
@@ -97,16 +103,14 @@ def command(
     """
     import uvloop
 
-    from kubeqos.cli.parts.relay import socket_path
-    from kubeqos.cri.enforcing.host import Host
-    from kubeqos.cri.providers.catalog import LocalMachine
+    from kubeqos.cli.parts.relay import local_machine, socket_path
     from kubeqos.stock.agent.agent import Settings
 
     node = node_name or socket.gethostname().lower()
     settings = Settings(
         node,
         classes,
-        LocalMachine(Host(cgroup_root), resctrl_root),
+        local_machine(cgroup_root, resctrl_root, simulated_resctrl, state.parent / "resctrl"),
         nri_socket,
         cores,
         kubelet,

@@ -71,8 +71,6 @@ def command(
     import uvloop
 
     from kubeqos import logs
-    from kubeqos.cri.enforcing.host import Host
-    from kubeqos.cri.providers.catalog import LocalMachine
     from kubeqos.cri.relay.server import Settings, serve
 
     state.parent.mkdir(parents=True, exist_ok=True)
@@ -81,9 +79,7 @@ def command(
         runtime=socket_path(runtime, "--runtime"),
         config=config,
         state=state,
-        machine=_simulated(cgroup_root, state.parent / "resctrl", simulated_resctrl)
-        if simulated_resctrl
-        else LocalMachine(Host(cgroup_root), resctrl_root),
+        machine=local_machine(cgroup_root, resctrl_root, simulated_resctrl, state.parent / "resctrl"),
         metrics_address=address(metrics) if metrics else None,
         require_hook=require_hook,
     )
@@ -91,15 +87,17 @@ def command(
     uvloop.run(serve(settings))
 
 
-def _simulated(cgroup_root: Path, root: Path, machine: str) -> LocalMachine:
-    """This machine's cgroups, and the resctrl tree of another."""
+def local_machine(cgroup_root: Path, resctrl_root: Path, simulated: str | None, tree: Path) -> LocalMachine:
+    """This machine's cgroups, and its resctrl, or at `tree` that of a machine that is only simulated."""
     from kubeqos.cri.enforcing.host import Host
     from kubeqos.cri.providers.catalog import LocalMachine
     from kubeqos.cri.providers.rdt.simulated import SimulatedResctrl, plant
     from kubeqos.model.hardware.loading import load_machine
 
-    plant(load_machine(machine), root)
-    return LocalMachine(Host(cgroup_root), root, SimulatedResctrl(root), mbps_mode=False)
+    if simulated is None:
+        return LocalMachine(Host(cgroup_root), resctrl_root)
+    plant(load_machine(simulated), tree)
+    return LocalMachine(Host(cgroup_root), tree, SimulatedResctrl(tree), mbps_mode=False)
 
 
 def socket_path(endpoint: str, option: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,19 @@ from tests.controllers.world import merge
 from tests.scenarios.cluster import needs_kubectl
 
 Object = dict[str, Any]
+
+
+def perform(actions: list[Action], slices: dict[str, Object], numbers: Iterator[int]) -> None:
+    """What is decided about slices is done to these; the drawn part of a name is the next number."""
+    for action in actions:
+        match action:
+            case Create(body=body):
+                name = f"{body['metadata']['generateName']}{next(numbers)}"
+                slices[name] = merge(body, {"metadata": {"name": name, "uid": f"uid-{name}"}})
+            case Patch(name=name, patch=patch):
+                slices[name] = merge(slices[name], patch)
+            case Delete(name=name):
+                del slices[name]
 
 
 class ServiceWorld:
@@ -45,15 +59,7 @@ class ServiceWorld:
 
     def look(self, trigger: str = "") -> list[Action]:
         actions = desired(self.service, self.pods.values(), self.slices.values(), self.nodes, trigger)
-        for action in actions:
-            match action:
-                case Create(body=body):
-                    name = f"{body['metadata']['generateName']}{next(self._number)}"
-                    self.slices[name] = merge(body, {"metadata": {"name": name, "uid": f"uid-{name}"}})
-                case Patch(name=name, patch=patch):
-                    self.slices[name] = merge(self.slices[name], patch)
-                case Delete(name=name):
-                    del self.slices[name]
+        perform(actions, self.slices, self._number)
         return actions
 
     def found(self) -> dict[str, Object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from kubeqos.client import Answer, Api, Call, Transport, TransportApi, Unreachab
 from kubeqos.client.errors import ApiError
 from kubeqos.client.resources import (
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     NAMESPACES,
     NODES,
     PODS,
@@ -24,9 +25,11 @@ from kubeqos.client.resources import (
     SERVICES,
 )
 from kubeqos.codec import decode_json, encode_json
-from kubeqos.controllers.manager import ControllerManager
+from kubeqos.controllers.controller import Context, Controller
+from kubeqos.controllers.manager import CONTROLLERS, ControllerManager
 from kubeqos.controllers.quota import QuotaAudit
 from kubeqos.controllers.services.endpointscontroller import EndpointsController
+from kubeqos.controllers.services.mirrorcontroller import EndpointSliceMirroringController
 from kubeqos.controllers.services.subsets import ENDPOINTS
 from kubeqos.controllers.workloads.deployments import template_hash
 from kubeqos.controllers.workloads.replicacontroller import DELETES_AT_ONCE, ReplicaSetController
@@ -41,9 +44,9 @@ async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
 
 
 @asynccontextmanager
-async def managed(server: ApiServer) -> AsyncIterator[ControllerManager]:
-    """Controllers for as long as the block lasts; then they are cut off wherever they are."""
-    manager = ControllerManager(server.local(), QUICK)
+async def managed(server: ApiServer, *only: Callable[[Context], Controller]) -> AsyncIterator[ControllerManager]:
+    """Controllers, or only some, for as long as the block lasts; then they are cut off wherever they are."""
+    manager = ControllerManager(server.local(), QUICK, controllers=only or CONTROLLERS)
     task = asyncio.create_task(manager.run())
     try:
         yield manager
@@ -418,11 +421,51 @@ async def test_what_a_service_left_behind_goes_when_they_start_and_locks_stay(se
         found = server.store.range("/registry/core/endpoints/default/").items
         return {one.key.rpartition("/")[2] for one in found} - {"kubernetes"}
 
-    task = asyncio.create_task(ControllerManager(api, QUICK, controllers=(EndpointsController,)).run())
-    await until(lambda: names() == {"lock", "by-hand"})
-    metadata = {"name": "later", "namespace": "default"}
-    await api.create(ENDPOINTS, {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata}, "default")
-    await asyncio.sleep(0.3)
-    assert names() == {"lock", "by-hand", "later"}, "its service may be yet to come"
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with managed(server, EndpointsController):
+        await until(lambda: names() == {"lock", "by-hand"})
+        metadata = {"name": "later", "namespace": "default"}
+        await api.create(ENDPOINTS, {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata}, "default")
+        await asyncio.sleep(0.3)
+        assert names() == {"lock", "by-hand", "later"}, "its service may be yet to come"
+
+
+async def written_by_hand(api: Api, namespace: str) -> None:
+    """A service that selects nobody, and where it leads."""
+    metadata = {"name": "by-hand", "namespace": namespace}
+    await api.create(SERVICES, {"metadata": metadata, "spec": {"ports": [{"port": 80}]}}, namespace)
+    subsets = [{"addresses": [{"ip": "10.2.0.1"}], "ports": [{"port": 80}]}]
+    await api.create(ENDPOINTS, {"metadata": metadata, "subsets": subsets}, namespace)
+
+
+async def test_mirrored_slices_come_back_and_go_with_their_endpoints(server: ApiServer) -> None:
+    api = server.local()
+    await written_by_hand(api, "default")
+
+    def slices() -> list[str]:
+        found = server.store.range("/registry/discovery.k8s.io/endpointslices/default/").items
+        return [name for one in found if (name := one.key.rpartition("/")[2]) != "kubernetes"]
+
+    async with managed(server, EndpointSliceMirroringController) as manager:
+        await until(lambda: len(slices()) == 1)
+        [first] = slices()
+        await api.patch(ENDPOINT_SLICES, first, {"metadata": {"annotations": {"own": "note"}}}, "default")
+        await asyncio.sleep(0.2)
+        found = await api.get(ENDPOINT_SLICES, first, "default")
+        assert found["metadata"]["annotations"] == {"own": "note"}, "it stays until there is something to write"
+        await api.delete(ENDPOINT_SLICES, first, "default")
+        await until(lambda: len(slices()) == 1 and slices() != [first])
+        await api.delete(ENDPOINTS, "by-hand", "default")
+        await until(lambda: not slices() and manager.idle)
+
+
+async def test_a_namespace_that_ends_is_not_asked_for_slices_again(server: ApiServer) -> None:
+    api = server.local()
+    await api.create(NAMESPACES, {"metadata": {"name": "ends"}})
+    await written_by_hand(api, "ends")
+    await api.delete(NAMESPACES, "ends")
+    async with managed(server, EndpointSliceMirroringController) as manager:
+        told = manager.metrics.registry.get_sample_value
+        name = {"name": "endpointslicemirroring"}
+        await until(lambda: bool(told("workqueue_work_duration_seconds_count", name)) and manager.idle)
+        assert told("workqueue_retries_total", name) is None
+        assert await objects(api, ENDPOINT_SLICES, "ends") == []

@@ -1,9 +1,8 @@
 """Stories of services before our controllers and before an unmodified kube-controller-manager: the same slices.
 
-Left out, since ours has neither: the slices in which the manager mirrors Endpoints of services that select nobody; and
-hints by annotation (`topology-mode: Auto`), which `trafficDistribution` replaces. The older Endpoints themselves are
-for `test_same_endpoints`. Two families of addresses are for `tests/controllers/test_endpoints.py`: services of our
-server have one.
+Left out, since ours has none: hints by annotation (`topology-mode: Auto`), which `trafficDistribution` replaces. The
+older Endpoints themselves are for `test_same_endpoints`, and slices that mirror them for `test_same_mirroring`. Two
+families of addresses are for `tests/controllers/test_endpoints.py`: services of our server have one.
 """
 
 from __future__ import annotations
@@ -45,20 +44,13 @@ HTTP = [{"name": "http", "port": 80, "targetPort": "http"}]
 Pod = tuple[int, Raw]
 
 
-def unmirrored(view: View) -> View:
-    """Without the slices that stand for older Endpoints."""
-    mirrored = "endpointslicemirroring-controller.k8s.io"
-    slices = [one for one in view["slices"] if one["labels"].get("endpointslice.kubernetes.io/managed-by") != mirrored]
-    return {**view, "slices": slices}
-
-
 def service(
     steps: list[Step], before: tuple[tuple[str, Any], ...] = (), metadata: Raw | None = None, **spec: Any
 ) -> Story:
     body = {"selector": SELECTED, "ports": [{"port": 80, "targetPort": 8080}], **spec}
     about = {"labels": LABELS, **(metadata or {})}
     before = (("node", 0), *before)
-    return Story(PATH, "Service", body, steps, {"slices": SLICES}, before, metadata=about, shown=unmirrored)
+    return Story(PATH, "Service", body, steps, {"slices": SLICES}, before, metadata=about)
 
 
 def pod(number: int, ready: bool = True, **more: Any) -> Pod:
@@ -151,7 +143,8 @@ STORIES: dict[str, Story] = {
     "headless without ports": service([("", None, behind(2))], (TWO,), clusterIP="None", ports=None),
     "no selector": service(
         [("pods", [pod(0)], many(0, "slices")), ("patch", {"selector": SELECTED}, behind(1)),
-         ("patch", {"selector": None}, behind(1)), ("pods", [pod(1)], behind(1)), ("remove", 0, behind(1))],
+         ("patch", {"selector": None}, behind(2, 2)), ("pods", [pod(1)], behind(2, 2)),
+         ("remove", 0, behind(2, 2))],
         selector=None,
     ),
     "another selector": service(
@@ -237,10 +230,10 @@ def shrunk(side: Side, name: str, wanted: tuple[int, ...]) -> None:
             side.call("DELETE", f"{PODS}/{one['targetRef']['name']}", {"gracePeriodSeconds": 0})
 
 
-def stranger(side: Side, name: str) -> None:
+def stranger(side: Side, name: str, keeper: str = "endpointslice") -> None:
     """A slice that says that it is the manager's, and is nobody's."""
     labels = {"story": name, "kubernetes.io/service-name": name,
-              "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io"}  # fmt: skip
+              "endpointslice.kubernetes.io/managed-by": f"{keeper}-controller.k8s.io"}  # fmt: skip
     metadata = {"name": f"{name}-stranger", "labels": labels}
     side.call("POST", SLICES, {"metadata": metadata, "addressType": "IPv4", "endpoints": [], "ports": []})
 

@@ -40,6 +40,7 @@ class Meta(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    generation: int = 0
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     finalizers: list[str] | None = None

@@ -19,6 +19,7 @@ from kubeqos.controllers.nodes.controller import NodeLifecycle, TaintEviction
 from kubeqos.controllers.nodes.podsweep import ClaimProtection, PodSweeper
 from kubeqos.controllers.quota import QuotaAudit
 from kubeqos.controllers.services.endpointscontroller import EndpointsController
+from kubeqos.controllers.services.mirrorcontroller import EndpointSliceMirroringController
 from kubeqos.controllers.services.slicecontroller import EndpointSliceController
 from kubeqos.controllers.volumes.controller import VolumeBinder
 from kubeqos.controllers.volumes.ephemeral import EphemeralVolumes
@@ -40,6 +41,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     DisruptionController,
     EndpointSliceController,
     EndpointsController,
+    EndpointSliceMirroringController,
     ClaimController,
     ClaimStatusController,
     GarbageCollector,

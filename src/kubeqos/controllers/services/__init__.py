@@ -1,5 +1,5 @@
 """Where services lead: the endpoints behind each, in EndpointSlices and in the older Endpoints.
 
-Run by `manager.ControllerManager`. `endpoints`, `slices` and `subsets` are pure; `slicecontroller` and
-`endpointscontroller` watch and perform, each what `selection` tells it to look at.
+Run by `manager.ControllerManager`. `endpoints`, `slices`, `subsets` and `mirroring` are pure; `slicecontroller`,
+`endpointscontroller` and `mirrorcontroller` watch and perform, each what `selection` and `kept` tell it to look at.
 """

@@ -8,9 +8,7 @@ from kubeqos.client import ApiError, Change
 from kubeqos.controllers.actions import Create, deletion, namespace_ends
 from kubeqos.controllers.services.endpoints import TriggerTimes, selects
 from kubeqos.controllers.services.selection import ServiceController
-from kubeqos.controllers.services.subsets import ENDPOINTS, desired, refused
-
-_LEADER = "control-plane.alpha.kubernetes.io/leader"
+from kubeqos.controllers.services.subsets import ENDPOINTS, LEADER, desired, refused
 
 
 class EndpointsController(ServiceController):
@@ -27,7 +25,7 @@ class EndpointsController(ServiceController):
         await self.endpoints.informer.synced.wait()
         for found in self.endpoints.all():
             metadata = found["metadata"]
-            if _LEADER not in (metadata.get("annotations") or {}):
+            if LEADER not in (metadata.get("annotations") or {}):
                 self.queue.add(f"{metadata['namespace']}/{metadata['name']}")
         await super().run()
 

@@ -7,7 +7,7 @@ slice that it fills best; then into new ones. A slice that would go is written a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kubeqos.client.resources import ENDPOINT_SLICES
@@ -50,6 +50,18 @@ class Draft:
             self.is_touched = True
 
 
+@dataclass(frozen=True)
+class Keeping:
+    """Whose slices they are, and what they say of themselves."""
+
+    owner: JsonObject
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str | None]
+    """None is taken away; what it does not name stays."""
+    made_anew: bool = False
+    """Who writes one writes all of it: nothing stays of what anybody said of it, nor of another owner."""
+
+
 def desired(
     service: JsonObject,
     pods: Iterable[JsonObject],
@@ -61,20 +73,27 @@ def desired(
     if not selects(service):
         return []
     pods = list(pods)
-    mine = [one for one in slices if leads_to(one) == service["metadata"]["name"] and not is_going(one)]
+    name = service["metadata"]["name"]
+    mine = [one for one in slices if kept_for(labels_of(one), OURS) == name and not is_going(one)]
+    keeping = Keeping(service, _labels(service), {TRIGGER: trigger or None})
     types = families(service)
     actions: list[Action] = []
     for family in types:
         have = [one for one in mine if one["addressType"] == family]
-        actions += _written(service, family, *_planned(service, wanted(service, pods, nodes, family), have), trigger)
-    strange = [one for one in mine if one["addressType"] not in types]
-    return actions + [deletion(ENDPOINT_SLICES, one, "the service has no such addresses") for one in strange]
+        drafts, spare, gone = _planned(service, wanted(service, pods, nodes, family), have)
+        actions += written(keeping, family, drafts, spare)
+        actions += [deletion(ENDPOINT_SLICES, one, "another service of this name had it") for one in gone]
+    return actions + of_other_types(mine, types)
 
 
-def leads_to(slice_: JsonObject) -> str:
-    """The service by whose pods a slice is kept, by name."""
-    labels = _labels_of(slice_)
-    return str(labels.get(SERVICE_NAME, "")) if labels.get(MANAGED_BY) == OURS else ""
+def of_other_types(slices: Iterable[JsonObject], types: Collection[str]) -> list[Action]:
+    strange = [one for one in slices if one["addressType"] not in types]
+    return [deletion(ENDPOINT_SLICES, one, "the service has no such addresses") for one in strange]
+
+
+def kept_for(labels: Mapping[str, str], manager: str) -> str:
+    """The name of the service that a slice with these labels is kept for, if this manager keeps it."""
+    return labels.get(SERVICE_NAME, "") if labels.get(MANAGED_BY) == manager else ""
 
 
 # -- who stands where ----------------------------------------------------------------------------------------------
@@ -82,21 +101,22 @@ def leads_to(slice_: JsonObject) -> str:
 
 def _planned(
     service: JsonObject, wanted: Mapping[Ports, Endpoints], slices: Sequence[JsonObject]
-) -> tuple[list[Draft], list[JsonObject]]:
-    """The slices that there shall be, and those that shall go."""
+) -> tuple[list[Draft], list[JsonObject], list[JsonObject]]:
+    """The slices that there shall be; those that are to spare; and those of others, which shall go."""
     owned = [one for one in slices if _is_owned(one, service)]
-    going = [one for one in slices if not _is_owned(one, service)]
+    others = [one for one in slices if not _is_owned(one, service)]
+    spare: list[JsonObject] = []
     drafts: list[Draft] = []
     for ports, endpoints in wanted.items():
-        kept, emptied = _packed(service, ports, endpoints, [one for one in owned if _ports_of(one) == ports])
+        kept, emptied = _packed(service, ports, endpoints, [one for one in owned if ports_of(one) == ports])
         drafts += kept
-        going += emptied
-    going += [one for one in owned if _ports_of(one) not in wanted]
+        spare += emptied
+    spare += [one for one in owned if ports_of(one) not in wanted]
     if not drafts:  # an empty slice says that there is a service, and nobody behind it
-        if len(going) == 1 and _is_placeholder(service, going[0]):
-            return [], []
+        if len(spare) == 1 and _is_placeholder(service, spare[0]):
+            return [], [], others
         drafts.append(Draft((), []))
-    return drafts, going
+    return drafts, spare, others
 
 
 def _packed(
@@ -112,7 +132,7 @@ def _packed(
         if had and not kept:
             emptied.append(each)
         else:
-            is_same = list(map(_unhinted, kept)) == list(map(_unhinted, had)) and not _labels_differ(service, each)
+            is_same = list(map(unhinted, kept)) == list(map(unhinted, had)) and not _labels_differ(service, each)
             drafts.append(Draft(ports, kept, each, not is_same))
     for draft in sorted((one for one in drafts if one.is_touched), key=lambda one: -len(one.endpoints)):
         draft.take(left)
@@ -130,7 +150,7 @@ def _best_filled(drafts: Iterable[Draft], count: int) -> Draft | None:
     return max(roomy, key=lambda one: len(one.endpoints), default=None) if count < PER_SLICE else None
 
 
-def _unhinted(endpoint: JsonObject) -> JsonObject:
+def unhinted(endpoint: JsonObject) -> JsonObject:
     return {key: value for key, value in endpoint.items() if key != "hints"}
 
 
@@ -142,47 +162,52 @@ def _is_owned(slice_: JsonObject, service: JsonObject) -> bool:
 
 def _is_placeholder(service: JsonObject, slice_: JsonObject) -> bool:
     is_empty = not slice_.get("ports") and not slice_.get("endpoints")
-    return is_empty and _labels_of(slice_) == _labels(service)
+    return is_empty and labels_of(slice_) == _labels(service)
 
 
 # -- what is written -----------------------------------------------------------------------------------------------
 
 
-def _written(
-    service: JsonObject, family: str, drafts: Sequence[Draft], going: Sequence[JsonObject], trigger: str
-) -> list[Action]:
-    spare = [one for one in going if _is_owned(one, service)]
-    gone = [one for one in going if not _is_owned(one, service)]
+def written(keeping: Keeping, family: str, drafts: Sequence[Draft], spare: Sequence[JsonObject]) -> list[Action]:
+    """What makes slices of drafts: of those that are there, of those to spare, or new ones."""
+    left = list(spare)
     actions: list[Action] = []
     for draft in drafts:
-        existing = draft.existing if draft.existing is not None or not spare else spare.pop(0)
+        existing = draft.existing if draft.existing is not None or not left else left.pop(0)
         because = f"{len(draft.endpoints)} endpoints"
         if existing is None:
-            # While the service goes, whoever collects its slices would find new ones for ever.
-            if not is_going(service):
-                actions.append(Create(ENDPOINT_SLICES, _slice(service, family, draft, trigger), because))
+            # While the owner goes, whoever collects its slices would find new ones for ever.
+            if not is_going(keeping.owner):
+                actions.append(Create(ENDPOINT_SLICES, _slice(keeping, family, draft), because))
         elif draft.is_touched or draft.endpoints != (existing.get("endpoints") or []):
-            actions.append(change(ENDPOINT_SLICES, existing, _patch(service, existing, draft, trigger), because))
-    return actions + [deletion(ENDPOINT_SLICES, one, "nobody is left in it") for one in (*gone, *spare)]
+            actions.append(change(ENDPOINT_SLICES, existing, _patch(keeping, existing, draft), because))
+    return actions + [deletion(ENDPOINT_SLICES, one, "nobody is left in it") for one in left]
 
 
-def _patch(service: JsonObject, existing: JsonObject, draft: Draft, trigger: str) -> JsonObject:
-    labels = {**dict.fromkeys(_labels_of(existing)), **_labels(service)}
-    metadata: JsonObject = {"labels": labels, "annotations": {TRIGGER: trigger or None}}
+def _patch(keeping: Keeping, existing: JsonObject, draft: Draft) -> JsonObject:
+    metadata: JsonObject = {
+        "labels": {**dict.fromkeys(labels_of(existing)), **keeping.labels},
+        "annotations": dict(keeping.annotations),
+    }
+    if keeping.made_anew:
+        metadata["annotations"] = {**dict.fromkeys(annotations_of(existing)), **keeping.annotations}
+        metadata["ownerReferences"] = [owner_reference(keeping.owner)]
+        # Whoever writes all of one that stays names it; one that was to spare is written as a new one would be.
+        metadata["generateName"] = None if draft.existing is not None else _prefix(keeping.owner)
     return {"metadata": metadata, "endpoints": draft.endpoints, "ports": [_port(*port) for port in draft.ports]}
 
 
-def _slice(service: JsonObject, family: str, draft: Draft, trigger: str) -> JsonObject:
-    metadata = service["metadata"]
+def _slice(keeping: Keeping, family: str, draft: Draft) -> JsonObject:
+    metadata = keeping.owner["metadata"]
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "generateName": f"{metadata['name']}-",
+            "generateName": _prefix(keeping.owner),
             "namespace": metadata["namespace"],
-            "labels": _labels(service),
-            "annotations": {TRIGGER: trigger} if trigger else {},
-            "ownerReferences": [owner_reference(service)],
+            "labels": dict(keeping.labels),
+            "annotations": {key: value for key, value in keeping.annotations.items() if value is not None},
+            "ownerReferences": [owner_reference(keeping.owner)],
         },
         "addressType": family,
         "endpoints": draft.endpoints,
@@ -190,12 +215,16 @@ def _slice(service: JsonObject, family: str, draft: Draft, trigger: str) -> Json
     }
 
 
+def _prefix(owner: JsonObject) -> str:
+    return f"{owner['metadata']['name']}-"
+
+
 def _port(name: str, protocol: str, number: int, application: str) -> JsonObject:
     found: JsonObject = {"name": name, "protocol": protocol, "port": number}
     return {**found, "appProtocol": application} if application else found
 
 
-def _ports_of(slice_: JsonObject) -> Ports:
+def ports_of(slice_: JsonObject) -> Ports:
     return tuple(sorted(map(known_port, slice_.get("ports") or ())))
 
 
@@ -216,8 +245,12 @@ def _labels_differ(service: JsonObject, slice_: JsonObject) -> bool:
 
 
 def _own_labels(obj: JsonObject) -> dict[str, str]:
-    return {key: value for key, value in _labels_of(obj).items() if key not in _RESERVED}
+    return {key: value for key, value in labels_of(obj).items() if key not in _RESERVED}
 
 
-def _labels_of(obj: JsonObject) -> dict[str, str]:
+def labels_of(obj: JsonObject) -> dict[str, str]:
     return obj["metadata"].get("labels") or {}
+
+
+def annotations_of(obj: JsonObject) -> dict[str, str]:
+    return obj["metadata"].get("annotations") or {}

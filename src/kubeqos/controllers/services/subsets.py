@@ -28,6 +28,8 @@ from kubeqos.controllers.services.slices import HEADLESS, TRIGGER, known_port
 ENDPOINTS = resource_named("Endpoints")
 MANAGED_BY = "endpoints.kubernetes.io/managed-by"
 OURS = "endpoint-controller"
+LEADER = "control-plane.alpha.kubernetes.io/leader"
+"""The annotation of Endpoints that are the lock of an elected leader, and lead nowhere."""
 OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 CAPACITY = 1000
 _KINDS = ("addresses", "notReadyAddresses")
@@ -172,20 +174,22 @@ def _is_right(service: JsonObject, existing: JsonObject, subsets: list[JsonObjec
 
 def _repacked(subsets: Iterable[JsonObject]) -> list[JsonObject]:
     """Whoever wrote them, in the order and the form of ours."""
-    return packed(offer for subset in subsets for offer in _known_offers(subset))
+    return packed((port, unversioned(address), ready) for port, address, ready in known_offers(subsets))
 
 
-def _known_offers(subset: JsonObject) -> Iterator[Offer]:
-    for kind in _KINDS:
-        for address in subset.get(kind) or ():
-            for port in subset.get("ports") or (None,):
-                yield known_port(port) if port else None, _unversioned(address), kind == "addresses"
+def known_offers(subsets: Iterable[JsonObject]) -> Iterator[Offer]:
+    """What `packed` packs, as it stands in subsets."""
+    for subset in subsets:
+        for kind in _KINDS:
+            for address in subset.get(kind) or ():
+                for port in subset.get("ports") or (None,):
+                    yield known_port(port) if port else None, address, kind == "addresses"
 
 
-def _unversioned(address: JsonObject) -> JsonObject:
-    """A pod that changed in nothing that matters here stands as it stood."""
-    target = {key: value for key, value in (address.get("targetRef") or {}).items() if key != "resourceVersion"}
-    return {**address, "targetRef": target} if target else address
+def unversioned(place: JsonObject) -> JsonObject:
+    """An address or an endpoint. A pod that changed in nothing that matters here stands as it stood."""
+    target = {key: value for key, value in (place.get("targetRef") or {}).items() if key != "resourceVersion"}
+    return {**place, "targetRef": target} if target else place
 
 
 def _size(subset: JsonObject) -> int:

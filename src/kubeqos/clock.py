@@ -1,4 +1,4 @@
-"""The time of a simulated runtime: the wall clock, or a virtual one that a test or a simulation moves.
+"""The time of nodes and runtimes: the wall clock, or a virtual one that a test or a simulation moves.
 
 With virtual time a day of a thousand nodes passes as fast as its events can be handled, in the same order every time.
 """
@@ -26,6 +26,14 @@ class Clock(Protocol):
 
     def now_ns(self) -> int: ...
 
+    def steady_ns(self) -> int:
+        """Nanoseconds since some moment, which only go forward: pauses are measured by them. A clock that is set
+        back by an hour must not make a pause an hour longer.
+        """
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
     def call_at(self, at_ns: int, callback: Callable[[], None]) -> Timer: ...
 
     async def sleep_until(self, at_ns: int) -> None: ...
@@ -36,6 +44,12 @@ class WallClock:
 
     def now_ns(self) -> int:
         return time.time_ns()
+
+    def steady_ns(self) -> int:
+        return round(time.monotonic() * NS)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     def call_at(self, at_ns: int, callback: Callable[[], None]) -> Timer:
         delay = max(0.0, (at_ns - time.time_ns()) / NS)
@@ -66,6 +80,12 @@ class VirtualClock:
 
     def now_ns(self) -> int:
         return self._now_ns
+
+    def steady_ns(self) -> int:
+        return self._now_ns
+
+    async def sleep(self, seconds: float) -> None:
+        await self.sleep_until(self._now_ns + round(seconds * NS))
 
     def call_at(self, at_ns: int, callback: Callable[[], None]) -> Timer:
         timer = _VirtualTimer(callback)

@@ -52,7 +52,7 @@ class Supervisor:
                 pause = FIRST_PAUSE_SECONDS
             self.restarts[name] += 1
             self.emit("NodeTaskFailed", f"{name} failed and starts again in {pause:g} s: {problem}")
-            await self.clock.sleep_until(self.clock.now_ns() + round(pause * NS))
+            await self.clock.sleep(pause)
             pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
     @staticmethod

@@ -18,6 +18,7 @@ NAMED = {
     265: "the answer to a creation is lost, and CPUs change hands until it is found out",
     898: "the clock is set back by an hour while the scheduler waits to bind a pod again",
     3169: "a driver is late with a removal, seems ill meanwhile and is well when it is asked",
+    4334: "a node's clock is set back by an hour while it looks how its plugins are",
 }
 PLANTED = {
     "bindings that are lost are forgotten": (5, "it does not settle"),

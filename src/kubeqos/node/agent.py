@@ -372,7 +372,7 @@ class NodeAgent:
     async def _relist(self) -> None:
         """Now and then compare everything: an event may be lost, an update may have failed."""
         while True:
-            await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.relist_seconds * NS))
+            await self.clock.sleep(self.settings.relist_seconds)
             drifted = False
             try:
                 await self.watch.compare()
@@ -385,11 +385,11 @@ class NodeAgent:
     async def _reconcile(self, manager: Reconciles) -> None:
         """Let a manager look around every period, and tell containers what it found."""
         while True:
-            due = self.clock.now_ns() + round(manager.reconcile_seconds * NS)
+            due = self.clock.steady_ns() + round(manager.reconcile_seconds * NS)
             if await manager.reconcile():
                 await self.update_containers()
                 self.unsupported.look_at(self.core.pods.values())
-            await self.clock.sleep_until(max(due, self.clock.now_ns()))
+            await self.clock.sleep(max(0.0, (due - self.clock.steady_ns()) / NS))
 
     async def _follow_plugins(self) -> None:
         """Tell containers what a peer of a manager has changed by itself."""
@@ -443,7 +443,7 @@ class NodeAgent:
             await self.node.write()
             if self.writer is not None and self.node.is_ready:
                 self.writer.insist()
-            await self.clock.sleep_until(self.clock.now_ns() + round(self.settings.status_seconds * NS))
+            await self.clock.sleep(self.settings.status_seconds)
 
     def validate(self) -> list[str]:
         """Broken invariants of the core, the ledger and the managers."""

@@ -58,9 +58,9 @@ class NodeKeeper:
         if self._is_soon:
             return
         self._is_soon, clock = True, self._parts.clock
-        await clock.sleep_until(self._written_ns + round(SOON_SECONDS * NS))
+        await clock.sleep(max(0.0, SOON_SECONDS - (clock.steady_ns() - self._written_ns) / NS))
         self._is_soon = False
-        self._written_ns = clock.now_ns()
+        self._written_ns = clock.steady_ns()
         await self.write()
 
     @property

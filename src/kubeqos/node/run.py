@@ -174,7 +174,7 @@ async def serve_node(agent: NodeAgent, settings: ServiceSettings | None = None) 
     servicer = PodResourcesServicer(GrantView(agent), time.monotonic)
 
     async def sleep(seconds: float) -> None:
-        await agent.clock.sleep_until(agent.clock.now_ns() + round(seconds * _NS))
+        await agent.clock.sleep(seconds)
 
     # The nodes of a fleet start together; each looks at its own time, so that they do not all look at once.
     stagger = zlib.crc32(agent.settings.node_name.encode()) / 2**32

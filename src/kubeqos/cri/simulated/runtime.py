@@ -221,9 +221,9 @@ class SimulatedRuntime(Runtime):
         fate = self.faults.fate(method)
         hangs = fate.fault is not None and fate.fault.code is None
         if hangs or fate.delay_ns > timeout * NS:
-            await self.clock.sleep_until(self.clock.now_ns() + round(timeout * NS))
+            await self.clock.sleep(timeout)
             raise RuntimeRefused(Code.DEADLINE_EXCEEDED, f"no answer in {timeout:g} s")
         if fate.delay_ns:
-            await self.clock.sleep_until(self.clock.now_ns() + fate.delay_ns)
+            await self.clock.sleep(fate.delay_ns / NS)
         if fate.fault is not None and fate.fault.code is not None:
             raise RuntimeRefused(fate.fault.code, "injected fault")

@@ -15,7 +15,7 @@ from typing import Any
 from kubeqos.client.api import Api
 from kubeqos.client.errors import ApiError, Unreachable
 from kubeqos.client.resources import PODS
-from kubeqos.clock import NS, Clock
+from kubeqos.clock import Clock
 from kubeqos.codec import YamlError, decode_yaml
 from kubeqos.errors import InputError
 from kubeqos.node.api.podwriter import PodWriter
@@ -115,7 +115,7 @@ class StaticFolder:
     ) -> None:
         """Look again and again, until cancelled."""
         while True:
-            await clock.sleep_until(clock.now_ns() + round(SCAN_SECONDS * NS))
+            await clock.sleep(SCAN_SECONDS)
             self.tell(feed, report)
 
 

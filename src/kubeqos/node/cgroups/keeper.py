@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from kubeqos.clock import NS, Clock
+from kubeqos.clock import Clock
 from kubeqos.logs import logger
 from kubeqos.model.annotations.published import Kept, Protected
 from kubeqos.model.cpuset import CpuSet
@@ -86,7 +86,7 @@ class CgroupKeeper:
         """Every minute, whatever happened or did not."""
         while True:
             await self.reconcile()
-            await clock.sleep_until(clock.now_ns() + round(PERIOD_SECONDS * NS))
+            await clock.sleep(PERIOD_SECONDS)
 
     async def follow_reloads(self) -> None:
         """After a reload of systemd, what it has no property for stands as its defaults say: not for a minute."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from kubeqos.clock import NS, Clock
+from kubeqos.clock import Clock
 from kubeqos.cri.errors import CallError
 from kubeqos.cri.proto import cri_pb2 as cri
 from kubeqos.cri.relist import Seen
@@ -17,7 +17,7 @@ from kubeqos.node.pod.observed import SeenPod
 from kubeqos.node.runtime.executor import Executor
 
 log = logger(__name__)
-RETRY_NS = NS
+RETRY_SECONDS = 1.0
 
 _NO_NEWS: dict[int, frozenset[str | None]] = {
     cri.CONTAINER_CREATED_EVENT: frozenset({"created", "running", "exited", "True", "False"}),
@@ -97,7 +97,7 @@ class RuntimeWatch:
                     seen = await self._executor.look(uid)
                 except CallError as error:
                     log.warning("cannot look at pod %s: %s", uid, error)
-                    await self._clock.sleep_until(self._clock.now_ns() + RETRY_NS)
+                    await self._clock.sleep(RETRY_SECONDS)
                     continue
                 self._feed(fx.Observed(seen, since))
                 if uid not in self._again:

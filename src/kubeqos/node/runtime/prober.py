@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from kubeqos.clock import NS, Clock
+from kubeqos.clock import Clock
 from kubeqos.cri.runtime import Runtime
 from kubeqos.cri.simulated import SimulatedRuntime
 from kubeqos.errors import RemoteError
@@ -40,7 +40,7 @@ class Prober:
         elif handler.get("tcpSocket"):
             await self._tcp(handler["tcpSocket"], container_id, container, ip, timeout)
         elif handler.get("sleep"):
-            await self.clock.sleep_until(self.clock.now_ns() + int(handler["sleep"].get("seconds", 0)) * NS)
+            await self.clock.sleep(int(handler["sleep"].get("seconds", 0)))
         else:
             raise ProbeFailed(f"unsupported handler: {', '.join(handler) or 'none'}")
 

@@ -52,7 +52,7 @@ class Tokens:
     async def run(self, pods: Callable[[], Iterable[AdmittedPod]], context: Context) -> None:
         """Renew what has grown old, as long as its pod is here."""
         while True:
-            await self._clock.sleep_until(self._clock.now_ns() + int(LOOK_SECONDS * NS))
+            await self._clock.sleep(LOOK_SECONDS)
             here = {pod.uid: pod for pod in pods()}
             self._issued = {key: one for key, one in self._issued.items() if key[0] in here}
             for (uid, wish), issued in list(self._issued.items()):

@@ -78,7 +78,7 @@ async def agent(admin: HttpApi, api: HttpApi, turn: str) -> None:
         subject = Subject(Level.CONTAINER, "x", "s", stored["metadata"]["uid"], name, name, "c")
         for times in (1, 2):  # the second time the event is one of a series: the first is written by then
             reporter.broken(subject, "it is a test")
-            await until("evicted", lambda: not reporter._broken)
+            await until("evicted", lambda: not reporter.evictions.waiting)
             await until("told", partial(was_told, admin, name, times))
 
 

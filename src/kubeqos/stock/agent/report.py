@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubeqos.client import Api, ApiError, EventRecorder, Unreachable
-from kubeqos.client.resources import NODES, PODS
+from kubeqos.client.resources import NODES
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import ClassHolders
 from kubeqos.cri.providers.protocol import Subject
@@ -21,6 +21,7 @@ from kubeqos.model.annotations.published import Kept
 from kubeqos.model.timestamps import timestamp
 from kubeqos.node.api.nodestatus import map_annotations, node_annotations
 from kubeqos.plugins.managers import PlacesOnCpus
+from kubeqos.stock.agent.evictions import Evictions
 from kubeqos.stock.cluster import NODE_QOSES
 from kubeqos.stock.cores.devices import free_cores
 from kubeqos.stock.cores.keeper import CoreKeeper
@@ -128,7 +129,7 @@ class Reporter:
         self._wake = asyncio.Event()
         self.events = EventRecorder(api, COMPONENT)
         self.published = asyncio.Event()
-        self._broken: dict[str, tuple[Subject, str]] = {}
+        self.evictions = Evictions(api, self.events)
 
     def changed(self) -> None:
         """Something is to be told."""
@@ -137,20 +138,19 @@ class Reporter:
     def broken(self, subject: Subject, reason: str) -> None:
         """A running pod does not have what it asked for: it is evicted, so that it starts anew where it can have it."""
         log.error("a pod runs without its class", subject=subject.describe(), reason=reason)
-        self._broken[subject.pod_uid] = (subject, reason)
-        self._wake.set()
+        self.evictions.ask(subject, reason)
 
     async def run(self) -> None:
         """Tell until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.events.run())
+            tasks.create_task(self.evictions.run())
             tasks.create_task(self._tell())
 
     async def _tell(self) -> None:
         while True:
             try:
                 await self._publish()
-                await self._evict()
                 self.published.set()
             except (ApiError, Unreachable) as error:
                 log.warning("the cluster cannot be told; trying again", error=error.what)
@@ -176,22 +176,3 @@ class Reporter:
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": node["metadata"]["uid"]}
         metadata = {"name": self._node, "ownerReferences": [owner]}
         return {"apiVersion": API_VERSION, "kind": NODE, "metadata": metadata, "spec": {}}
-
-    async def _evict(self) -> None:
-        for uid, (subject, reason) in list(self._broken.items()):
-            namespace, name = subject.pod_namespace, subject.pod_name
-            pod: Raw = {"apiVersion": "v1", "kind": "Pod"}
-            pod["metadata"] = {"name": name, "namespace": namespace, "uid": uid}
-            self.events.record(pod, "QoSClassMissed", f"evicted: {reason}", "Warning")
-            body = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": name, "namespace": namespace},
-                "deleteOptions": {"preconditions": {"uid": uid}},
-            }
-            try:
-                await self._api.create(PODS, body, namespace, name=name, subresource="eviction")
-            except ApiError as error:
-                if not (error.not_found or error.conflict):
-                    raise  # a disruption budget says not now: asked again
-            del self._broken[uid]

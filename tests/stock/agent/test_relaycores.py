@@ -214,7 +214,7 @@ async def test_who_asks_and_is_not_known_does_not_start_and_nothing_is_left_afte
             assert CpuSet.parse(cores.cpus(one)) & CpuSet.parse(cores.cpus(two)) == CpuSet.parse("")
             assert world.runtime.cgroup_value("cpu.quota", one) == "-1"
             await world.api.patch(NODE_QOSES, "n1", {"metadata": {"annotations": {LEAVING: "true"}}})
-    assert not cores.state.exists()
+    assert not cores.state.exists() and not world.settings.state.exists()
 
 
 def _through(pod: Pod, socket: Path, stack: ExitStack) -> Pod:

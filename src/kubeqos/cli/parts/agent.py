@@ -69,6 +69,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="What may be changed in the runtime's own settings (runtime.yaml); nothing unless given.",
 )
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    help="A folder that was made for this agent on the host; it is removed when kubeqos is uninstalled.",
+)
 @click.option("--cgroup-root", type=click.Path(path_type=Path), default=Path("/sys/fs/cgroup"), show_default=True)
 @click.option("--resctrl-root", type=click.Path(path_type=Path), default=Path("/sys/fs/resctrl"), show_default=True)
 @click.option(
@@ -90,6 +95,7 @@ def command(
     runtime: str,
     state: Path,
     runtime_settings: Path | None,
+    state_dir: Path | None,
     cgroup_root: Path,
     resctrl_root: Path,
     simulated_resctrl: str | None,
@@ -118,6 +124,7 @@ def command(
         runtime=socket_path(runtime, "--container-runtime-endpoint"),
         state=state,
         runtime_settings=runtime_settings,
+        made_for_us=state_dir,
     )
     uvloop.run(_run(settings, kubeconfig, context, bind_address, port))
 

@@ -7,7 +7,6 @@ every (re)connection. Cores have the ledger of the embedded home.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +27,7 @@ from kubeqos.model.hardware.sysfs import read_machine
 from kubeqos.model.machine import Machine
 from kubeqos.nri.plugin import SOCKET, serve
 from kubeqos.stock.agent.hooks import ClassHooks, without_unreachable
+from kubeqos.stock.agent.leaving import remove_folders
 from kubeqos.stock.agent.report import Reporter, cores_told, status_of
 from kubeqos.stock.agent.requiring import RequiredPlugin
 from kubeqos.stock.cluster import NODE_QOSES
@@ -68,6 +68,8 @@ class Settings:
     """What may be changed in the settings of the runtime itself (`runtime.yaml`); nothing, unless given."""
     host_root: Path = Path("/proc/1/root")
     """Where the host's files are, seen from where we run."""
+    made_for_us: Path | None = None
+    """A folder that was made on the host for this agent, whatever it keeps there; it goes when kubeqos goes."""
 
 
 def make_cores(
@@ -80,6 +82,12 @@ def make_cores(
     refuse_kubelet(settings.kubelet)
     hardware = settings.hardware or read_machine(Path("/sys"), name=settings.node)
     return make_keeper(config, hardware, settings.machine.host, api, runtime, changed)
+
+
+def folders_of(settings: Settings, cores: CoreKeeper | None) -> list[Path]:
+    """What is to go from the node when kubeqos goes."""
+    both = (cores.parts.settings.state_dir if cores is not None else None, settings.made_for_us)
+    return [one for one in both if one is not None]
 
 
 async def is_leaving(api: Api, node: str) -> bool:
@@ -146,8 +154,8 @@ class StockAgent:
             left = await self._left()  # with the help of those who work: the runtime is still to be told
             working.cancel()
             await asyncio.gather(working, return_exceptions=True)
-            if left and self.hooks.cores is not None:
-                shutil.rmtree(self.hooks.cores.parts.settings.state_dir, ignore_errors=True)
+            if left:
+                await remove_folders(folders_of(self._settings, self.hooks.cores), self._settings.host_root)
             raise
 
     async def _left(self) -> bool:

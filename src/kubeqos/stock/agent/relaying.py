@@ -8,7 +8,6 @@ the edits out. Started by `kubeqos agent --relay-socket`.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,8 +19,9 @@ from kubeqos.cri.relay import server
 from kubeqos.cri.relay.server import Relay
 from kubeqos.errors import KubeqosError, RemoteError
 from kubeqos.logs import logger
-from kubeqos.stock.agent.agent import LEAVE_SECONDS, Settings, StockAgent, is_leaving, make_cores
+from kubeqos.stock.agent.agent import LEAVE_SECONDS, Settings, StockAgent, folders_of, is_leaving, make_cores
 from kubeqos.stock.agent.annotations import wishes
+from kubeqos.stock.agent.leaving import remove_folders
 from kubeqos.stock.agent.relaycores import RelayCores
 from kubeqos.stock.agent.report import Reporter, cores_told, status_of
 from kubeqos.stock.cores.dra import DraDriver
@@ -76,6 +76,7 @@ class RelayAgent:
 
     async def run(self) -> None:
         """Work until cancelled. Nothing is offered before the runtime has told what runs."""
+        is_left = False
         try:
             async with asyncio.TaskGroup() as tasks:
                 if self.cores is not None:
@@ -84,26 +85,38 @@ class RelayAgent:
                 tasks.create_task(self.reporter.run())
                 tasks.create_task(self._look())
         except asyncio.CancelledError:
-            await self._left()
+            is_left = await self._left()
             raise
         finally:
             await self.relay.close()
             if self.cores is not None:
                 await self.cores.close()
+            if is_left:  # now: the relay has written its file once more
+                await self._remove_files()
 
-    async def _left(self) -> None:
+    async def _left(self) -> bool:
         """Give back what running pods were kept to, if kubeqos is not to come back."""
-        if self.cores is None:
-            return
         try:
             if not await is_leaving(self._api, self._settings.node):
-                return
-            async with asyncio.timeout(LEAVE_SECONDS):
-                await self.cores.keeper.leave()
+                return False
+            if self.cores is not None:
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self.cores.keeper.leave()
+            self.relay.keeper.catalog.clear()
         except (KubeqosError, OSError) as error:
             log.warning("what was set on this node stays", reason=str(error) or "no answer in time")
-            return
-        shutil.rmtree(self.cores.keeper.parts.settings.state_dir, ignore_errors=True)
+            return False
+        return True
+
+    async def _remove_files(self) -> None:
+        """Of the relay's own folder only what it wrote: who runs it by hand may keep it where others are, too."""
+        settings, state = self._settings, self._settings.state
+        for path in (state, *state.parent.glob(f"{state.name}.*")):
+            path.unlink(missing_ok=True)
+        keeper = self.cores.keeper if self.cores is not None else None
+        await remove_folders(folders_of(settings, keeper), settings.host_root)
+        if state.parent.is_dir() and not any(state.parent.iterdir()):
+            await remove_folders([state.parent], settings.host_root)
 
     async def _keep_cores(self, cores: RelayCores, tasks: asyncio.TaskGroup) -> None:
         """Until what runs is known the kubelet's calls wait: nobody gets CPUs that may be another's."""

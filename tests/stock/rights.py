@@ -26,11 +26,13 @@ from kubeqos.model.kinds import STORAGE
 from kubeqos.node.api.sources import ApiPods
 from kubeqos.scheduler.reading.storage import SELECTED_NODE
 from kubeqos.stock.agent.report import Reporter
-from kubeqos.stock.cluster import CLASSES, NODE_QOSES, QUOTAS, RESOURCES
+from kubeqos.stock.cluster import CLASSES, DEVICE_SLICES, NODE_QOSES, QUOTAS, RESOURCES
 from kubeqos.stock.control.controller import LEASE as CONTROLLER_LEASE
 from kubeqos.stock.control.registration import MUTATING, published
 from kubeqos.stock.cores.devices import DRIVER
-from kubeqos.stock.cores.dra import publish, stock_claims, tell
+from kubeqos.stock.cores.dra import stock_claims, tell
+from kubeqos.stock.cores.publishing import PublishedCores
+from kubeqos.stock.cores.slices import slices
 from kubeqos.stock.installation import objects
 from kubeqos.stock.names import extended_resource
 from kubeqos.stock.scheduling.scheduler import StockScheduler
@@ -68,8 +70,7 @@ async def agent(admin: HttpApi, api: HttpApi, turn: str) -> None:
     async with running(reporter.run(), bound.run()):
         await bound.synced.wait()
         await reporter.published.wait()
-        with suppress(ApiError):  # whether the server has Dynamic Resource Allocation or not: it is asked
-            await publish(api, name, load_machine("laptop8"), NO_CPUS)
+        await told_of_cores(admin, api, name)
         named = {"resourceClaims": [{"name": "compute", "resourceClaimName": "cores"}]}
         await stock_claims(api, load_machine("laptop8"))({"metadata": {"namespace": name}, "spec": named})
         with suppress(ApiError):
@@ -80,6 +81,21 @@ async def agent(admin: HttpApi, api: HttpApi, turn: str) -> None:
             reporter.broken(subject, "it is a test")
             await until("evicted", lambda: not reporter.evictions.waiting)
             await until("told", partial(was_told, admin, name, times))
+
+
+async def told_of_cores(admin: HttpApi, api: HttpApi, name: str) -> None:
+    """A node's cores are published, and a slice that its pool does not have any more goes."""
+    machine = load_machine("laptop8")
+    [old] = slices({"metadata": {"name": name, "uid": "u0"}}, machine, NO_CPUS)
+    old["metadata"] = {"name": f"{name}-old"}
+    await admin.create(DEVICE_SLICES, old)
+    async with running(PublishedCores(api, name, machine, NO_CPUS).run()):
+        await until("the only one is the node's", lambda: has_slices(admin, name, [f"{name}-{DRIVER}-0"]))
+
+
+async def has_slices(admin: HttpApi, name: str, wanted: list[str]) -> bool:
+    found = [decode_json(raw) for raw in (await admin.list(DEVICE_SLICES)).items]
+    return [one["metadata"]["name"] for one in found if one["spec"]["nodeName"] == name] == wanted
 
 
 def claimed(namespace: str) -> Raw:

@@ -7,21 +7,18 @@ from typing import Any
 from kubeqos.model.cpuset import NO_CPUS, CpuSet
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.stock.cores.devices import (
-    MOST_DEVICES,
     are_told,
     claim_names,
     devices,
     free_cores,
     only_claims,
     resolved,
-    slices,
     told_devices,
 )
 from kubeqos.topology.claims.parameters import Parameters, parse
 from kubeqos.topology.claims.resolving import ResolvedClaim, Unresolved
 
 LAPTOP = load_machine("laptop8")
-NODE = {"metadata": {"name": "n1", "uid": "u1"}}
 
 
 def claim(*names: str, driver: str = "cci.kubeqos.io", config: Any = ()) -> dict[str, Any]:
@@ -63,15 +60,6 @@ def test_a_claim_is_told_its_cpus_once() -> None:
     given["status"]["devices"] = [told]
     assert are_told(given, told_devices(given, LAPTOP, "2026-01-01T00:01:00Z"))
     assert told_devices(claim("gpu-1", driver="gpu.example.com"), LAPTOP, "") == []
-
-
-def test_a_large_machine_is_published_in_parts() -> None:
-    large = load_machine("kep80")
-    assert [len(one["spec"]["devices"]) for one in slices(NODE, large, NO_CPUS)] == [len(large.cores)]
-    [only] = slices(NODE, large, NO_CPUS)
-    assert only["spec"]["pool"]["resourceSliceCount"] == 1
-    assert only["metadata"]["ownerReferences"][0]["uid"] == "u1"
-    assert len(large.cores) <= MOST_DEVICES
 
 
 def test_a_claim_is_for_the_cores_that_it_was_given() -> None:

@@ -1,7 +1,7 @@
 """Cores as devices of Dynamic Resource Allocation: what a node publishes of them, and what its claims ask for. Pure.
 
 A device is a physical core. The scheduler chooses which cores a claim gets; KEP-3675's parameters, as the claim's
-opaque configuration for our driver, say what is done with them. Called by `dra` and by the keeper's assembly.
+opaque configuration for our driver, say what is done with them. Called by `slices`, `dra` and the keeper's assembly.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from kubeqos.topology.claims.resolving import ResolvedClaim, Unresolved
 Raw = Mapping[str, Any]
 DRIVER = "cci.kubeqos.io"
 API_VERSION = "resource.k8s.io/v1"
-MOST_DEVICES = 128
-"""In one ResourceSlice, as Kubernetes has it."""
 
 
 def device_name(core: int) -> str:
@@ -60,28 +58,6 @@ def free_cores(machine: Machine, free: CpuSet) -> list[dict[str, Any]]:
     return [
         {**dict(zip(names, key, strict=True)), "cores": count, "cpus": str(cpus)}
         for key, (count, cpus) in found.items()
-    ]
-
-
-def slices(node: Raw, machine: Machine, reserved: CpuSet) -> list[dict[str, Any]]:
-    """The ResourceSlices of a node, which go with its Node. A change of the machine is a new generation of the pool."""
-    name, uid = node["metadata"]["name"], node["metadata"]["uid"]
-    every = devices(machine, reserved)
-    parts = [every[start : start + MOST_DEVICES] for start in range(0, len(every), MOST_DEVICES)] or [[]]
-    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
-    return [
-        {
-            "apiVersion": API_VERSION,
-            "kind": "ResourceSlice",
-            "metadata": {"name": f"{name}-{DRIVER}-{index}", "ownerReferences": [owner]},
-            "spec": {
-                "driver": DRIVER,
-                "nodeName": name,
-                "pool": {"name": name, "generation": 1, "resourceSliceCount": len(parts)},
-                "devices": part,
-            },
-        }
-        for index, part in enumerate(parts)
     ]
 
 

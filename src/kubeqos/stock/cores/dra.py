@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeqos.client import Api, ApiError, PatchType, Unreachable
-from kubeqos.client.resources import NODES
 from kubeqos.logs import logger
-from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.machine import Machine
 from kubeqos.model.timestamps import timestamp
 from kubeqos.node.runtime.executor import Claims
@@ -23,7 +21,7 @@ from kubeqos.plugins.managers import Refusal
 from kubeqos.plugins.proto import dra_pb2 as dra
 from kubeqos.plugins.registration import Introduction, keep_registered
 from kubeqos.plugins.sockets import services
-from kubeqos.stock.cluster import DEVICE_CLAIMS, DEVICE_SLICES
+from kubeqos.stock.cluster import DEVICE_CLAIMS
 from kubeqos.stock.cores.devices import (
     API_VERSION,
     DRIVER,
@@ -31,10 +29,10 @@ from kubeqos.stock.cores.devices import (
     claim_names,
     resolved,
     results,
-    slices,
     told_devices,
 )
 from kubeqos.stock.cores.keeper import CoreKeeper
+from kubeqos.stock.cores.publishing import MANAGER, PublishedCores
 from kubeqos.topology.claims.resolving import Unresolved
 
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
@@ -42,8 +40,6 @@ METHODS = (
     ("NodePrepareResources", dra.NodePrepareResourcesRequest, dra.NodePrepareResourcesResponse),
     ("NodeUnprepareResources", dra.NodeUnprepareResourcesRequest, dra.NodeUnprepareResourcesResponse),
 )
-MANAGER = "kubeqos-agent"
-RETRY_SECONDS = 5.0
 log = logger("kubeqos.agent")
 
 
@@ -65,12 +61,6 @@ def stock_claims(api: Api, machine: Machine) -> Claims:
         return found
 
     return claims
-
-
-async def publish(api: Api, node: str, machine: Machine, reserved: CpuSet) -> None:
-    """Let schedulers know the cores of a node."""
-    for raw in slices(await api.get(NODES, node), machine, reserved):
-        await api.patch(DEVICE_SLICES, raw["metadata"]["name"], raw, type=PatchType.APPLY, manager=MANAGER, force=True)
 
 
 async def tell(api: Api, claim: Mapping[str, Any], machine: Machine) -> None:
@@ -102,7 +92,9 @@ class DraDriver:
         """Publish cores and serve the kubelet until cancelled."""
         introduction = Introduction("DRAPlugin", DRIVER, ("v1.DRAPlugin",))
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._publish())
+            parts = self._keeper.parts
+            cores = PublishedCores(self._api, self._node, parts.machine, parts.settings.reserved_cpus)
+            tasks.create_task(cores.run())
             await self._keeper.ready.wait()
             serving = keep_registered(
                 self._socket,
@@ -117,16 +109,6 @@ class DraDriver:
             self.registered.set()
         else:
             log.error("the kubelet does not take the driver of claims", reason=error)
-
-    async def _publish(self) -> None:
-        while True:
-            try:
-                parts = self._keeper.parts
-                await publish(self._api, self._node, parts.machine, parts.settings.reserved_cpus)
-                return
-            except (ApiError, Unreachable) as error:
-                log.warning("cannot publish the node's cores; trying again", reason=error.what)
-                await asyncio.sleep(RETRY_SECONDS)
 
     # ---- What the kubelet asks
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +93,8 @@ class Drivers:
     listener: Listener = _nobody
     """Told when a driver comes, recovers, falls ill or goes."""
     table: dict[str, Driver] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    """Drivers that were here and have not come back, nor another in their place."""
     tell_refused: Callable[[str, str], None] = lambda _driver, _what: None
     refused: RefusedAnswers = field(init=False)
 
@@ -130,6 +132,7 @@ class Drivers:
         old = self.table.get(plugin.name)
         self.refused.forget(plugin.name)
         self.table[plugin.name] = driver
+        self.gone = self.gone - {plugin.name} if self.several else set()
         if old:
             await old.channel.close(None)
         self._tell(driver, True, f"driver registered with version {driver.version}")
@@ -140,6 +143,7 @@ class Drivers:
         if driver is None or driver.plugin != plugin:
             return
         del self.table[plugin.name]
+        self.gone.add(plugin.name)
         await driver.channel.close(None)
         self._tell(driver, False, "driver is gone")
         self.metrics.forget(plugin.name)
@@ -155,6 +159,11 @@ class Drivers:
         if wrong:
             return "False", "ComputeDriverAnswerRefused", "; ".join(wrong)
         return "True", "ComputeDriversReady", f"drivers answer: {', '.join(sorted(self.table))}"
+
+    def health(self, needed: Iterable[str] = ()) -> dict[str, str]:
+        """What is wrong with each driver, empty where nothing is; with those that are gone, and all `needed`."""
+        away = dict.fromkeys(sorted({*self.gone, *needed} - self.table.keys()), "driver is gone")
+        return {name: one.sick for name, one in self.table.items()} | away
 
     def ways(self) -> tuple[tuple[str, str], ...]:
         """Drivers that look at more than attributes, and how they choose."""

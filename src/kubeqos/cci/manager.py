@@ -367,6 +367,10 @@ class CciManager:
             return ()
         return [Down(one.name, one.sick, driver=True) for one in self.drivers.table.values() if one.sick]
 
+    def driver_health(self) -> dict[str, str]:
+        """What is wrong with each driver, empty where nothing is; one whose cores are in use may be gone."""
+        return self.drivers.health(one.driver for entry in self.store.entries.values() for one in entry.holdings)
+
     def conditions(self) -> dict[str, tuple[str, str, str]]:
         """The health of all drivers as one condition of the Node: type → (status, reason, message)."""
         found = self.drivers.condition()

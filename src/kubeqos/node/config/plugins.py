@@ -61,6 +61,10 @@ class PluginManagers:
         """Compute drivers that are with us now."""
         return list(self.cci.drivers.table) if self.cci is not None else []
 
+    def driver_health(self) -> Mapping[str, str]:
+        """Compute drivers and what is wrong with each, empty where nothing is; with those that are gone."""
+        return self.cci.driver_health() if self.cci is not None else {}
+
     def registered(self) -> list[str]:
         """The plugins and drivers that are with us now."""
         plugins = [endpoint.name for endpoint in self.qrm.endpoints if endpoint.live] if self.qrm is not None else []

@@ -52,11 +52,9 @@ def cores_told(keeper: CoreKeeper) -> CoresTold:
     parts, plugins = keeper.parts, keeper.parts.plugins
     texts = node_annotations(parts.settings, parts.managers, plugins.drivers())
     texts |= map_annotations(parts.machine, parts.managers, keeper.shown(), Kept(), keeper.shared.grant)
-    rows: list[Raw] = []
-    for endpoint in plugins.qrm.endpoints if plugins.qrm is not None else ():
-        row: Raw = {"name": endpoint.name, "kind": "ResourcePlugin", "healthy": not endpoint.trouble}
-        rows.append({**row, "message": endpoint.trouble} if endpoint.trouble else row)
-    rows += [{"name": name, "kind": "ComputeDriver", "healthy": True} for name in plugins.drivers()]
+    endpoints = plugins.qrm.endpoints if plugins.qrm is not None else ()
+    rows = [_health(endpoint.name, "ResourcePlugin", endpoint.trouble) for endpoint in endpoints]
+    rows += [_health(name, "ComputeDriver", trouble) for name, trouble in plugins.driver_health().items()]
     pools = {
         name: str(cpus)
         for one in parts.managers
@@ -66,6 +64,11 @@ def cores_told(keeper: CoreKeeper) -> CoresTold:
     free = parts.machine.online - parts.settings.reserved_cpus - keeper.shared.owned()
     conditions = {**plugins.conditions(), **keeper.books.conditions()}
     return CoresTold(str(free), free_cores(parts.machine, free), pools, dict(texts), rows, conditions)
+
+
+def _health(name: str, kind: str, trouble: str | None) -> Raw:
+    row: Raw = {"name": name, "kind": kind, "healthy": not trouble}
+    return {**row, "message": trouble} if trouble else row
 
 
 def status_of(

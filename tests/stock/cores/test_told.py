@@ -1,4 +1,4 @@
-"""What a NodeQOS says of cores, as it is written and read again: how compute drivers are."""
+"""What a NodeQOS says of cores, as it is written and read again: free cores, pools, and how compute drivers are."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from kubeqos.client import Api
 from kubeqos.client.resources import NODES
 from kubeqos.cri.providers.catalog import Catalog
 from kubeqos.cri.providers.holders import ClassHolders
+from kubeqos.model.cpuset import CpuSet
 from kubeqos.model.hardware.loading import load_machine
 from kubeqos.stock.agent.report import Reporter, cores_told, status_of
 from kubeqos.stock.cluster import NODE_QOSES
+from kubeqos.stock.cores.devices import free_cores
 from kubeqos.stock.cores.keeper import CoreKeeper
 from tests.cci.world import QUICK
 from tests.qrm.harness import until
@@ -74,6 +76,22 @@ async def node(tmp_path: Path) -> AsyncIterator[Told]:
         await prepared(api)
         await api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
         yield Told(tmp_path, api)
+
+
+async def test_free_cores_and_pools_are_written(node: Told) -> None:
+    async with node.reporting():
+        free = LAPTOP.online - CpuSet.parse("0")
+        await until("cores", lambda: node.says(lambda status: status["freeCores"] == free_cores(LAPTOP, free)))
+        await until("pools", lambda: node.says(lambda status: status["pools"]["shared"]))
+        own = CpuSet.parse(await node.run("db", "2"))
+        left = free_cores(LAPTOP, free - own)
+        assert left != free_cores(LAPTOP, free)
+        await until("fewer cores", lambda: node.says(lambda status: status["freeCores"] == left))
+
+        def is_less(status: Raw) -> bool:
+            return status["freeCPUs"] == str(free - own) and not CpuSet.parse(status["pools"]["shared"]) & own
+
+        await until("a smaller pool", lambda: node.says(is_less))
 
 
 async def test_a_driver_that_is_ill_or_gone_is_told_with_its_reason(node: Told) -> None:

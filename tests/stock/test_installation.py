@@ -21,6 +21,8 @@ from tests.apiserver.live import live_server
 from tests.stock.kube_apiserver import acting_as
 from tests.stock.rights import BY_APPLY, STORIES, granted, used
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_both_ways_install_the_same() -> None:
     home = files("kubeqos.stock")
@@ -76,6 +78,15 @@ def test_the_chart_has_the_same_objects() -> None:
 
     expected = objects("kubeqos:1", {**EMPTY, "kubeqos-classes": "resources: {a: {}}\n"})
     assert sorted(map(rendered, written.values()), key=key) == sorted(expected, key=key)
+
+
+def test_agents_reach_the_sockets_of_providers_where_the_documentation_puts_them() -> None:
+    [agent] = [raw["spec"]["template"]["spec"] for raw in objects("x", EMPTY) if raw["kind"] == "DaemonSet"]
+    where = {one["name"]: one["hostPath"]["path"] for one in agent["volumes"] if "hostPath" in one}
+    mounts = agent["containers"][0]["volumeMounts"]
+    same = [Path(one["mountPath"]) for one in mounts if where.get(one["name"]) == one["mountPath"]]
+    said = re.findall(r"endpoint: unix://(\S+\.sock)", (ROOT / "docs" / "stock.md").read_text())
+    assert said and all(any(Path(one).is_relative_to(folder) for folder in same) for one in said)
 
 
 async def test_every_right_is_needed_and_enough(tmp_path: Path) -> None:

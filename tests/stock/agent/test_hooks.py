@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ from kubeqos.cri.classes.classfile import ClassFile
 from kubeqos.cri.classes.keeper import ClassRefused
 from kubeqos.cri.enforcing.host import V2, Host
 from kubeqos.cri.providers.catalog import LocalMachine
-from kubeqos.cri.providers.protocol import Subject
+from kubeqos.cri.providers.protocol import Advertisement, ClassInfo, ClassProvider, Edit, Level, Subject
+from kubeqos.cri.providers.remote import serve
 from kubeqos.errors import KubeqosError
 from kubeqos.nri.proto import nri_pb2 as nri
 from kubeqos.stock.agent.agent import Settings, read_reachable
 from kubeqos.stock.agent.annotations import MARK
 from kubeqos.stock.agent.hooks import ClassHooks
 from kubeqos.stock.agent.report import status_of
+from tests.qrm.harness import until
 
 CLASSES = """
 resources:
@@ -204,3 +207,43 @@ async def test_a_resize_of_memory_is_followed_and_nothing_is_left_of_who_is_gone
     await node.hooks.start_container(nri.StartContainerRequest(pod=pod, container=stranger))
     await node.hooks.remove_container(nri.RemoveContainerRequest(container=container))
     assert not len(node.hooks.holders) and not node.hooks.keeper._locks
+
+
+class Turbo(ClassProvider):
+    """A vendor's provider."""
+
+    async def advertise(self) -> Sequence[Advertisement]:
+        return [Advertisement("example.com/turbo", Level.CONTAINER, True, (ClassInfo("high"),))]
+
+    async def apply(self, subject: Subject, resource: str, class_name: str) -> Edit:
+        return Edit(annotations={"turbo.example.com/class": class_name})
+
+
+async def test_a_provider_that_starts_after_the_agent_is_taken_in_and_one_that_goes_is_told_of(
+    short_path: Path,
+) -> None:
+    socket = short_path / "turbo.sock"
+    classes = f"resources: {{example.com/turbo: {{endpoint: 'unix://{socket}'}}}}\n"
+    node = await made_node(short_path, classes)
+
+    def told() -> tuple[list[str], list[bool]]:
+        status = status_of(node.hooks.keeper.catalog, node.hooks.holders, None, 0.0)
+        return [one["class"] for one in status["classes"]], [one["healthy"] for one in status["plugins"]]
+
+    assert told() == ([], [False])
+    with pytest.raises(ClassRefused, match=r"example\.com/turbo"):
+        await node.run("example.com/turbo=high", "early")
+    provider = await serve(Turbo(), str(socket))
+    await until("taken in", node.file.look)
+    assert told() == (["high"], [])
+    _, adjust = await node.run("example.com/turbo=high", "late")
+    assert adjust.annotations["turbo.example.com/class"] == "high"
+    await provider.stop(None)
+    await until("gone", node.file.look)
+    assert told() == ([], [False])
+    with pytest.raises(ClassRefused, match=r"example\.com/turbo"):
+        await node.run("example.com/turbo=high", "too-late")
+    provider = await serve(Turbo(), str(socket))
+    await until("back", node.file.look)
+    await node.run("example.com/turbo=high", "again")
+    await provider.stop(None)

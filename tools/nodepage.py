@@ -78,7 +78,7 @@ The agent signs its own certificate and publishes the authority on its Node (`ku
 server accepts no other for this node.
 
 Streams (`exec`, `attach`, `port-forward`) are taken by WebSocket, which the Node declares as `ExtendWebSocketsToKubelet`,
-and by SPDY, which API servers before 1.37 speak. They are carried to the runtime's streaming server, which has to be
+and by SPDY, which API servers before 1.36 speak. They are carried to the runtime's streaming server, which has to be
 reachable from the node only. A simulated container runs the command of an `exec` as a whole and has no other streams.
 """
 

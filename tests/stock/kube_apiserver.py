@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -21,6 +21,7 @@ from kubeqos.web.pki import Pki
 
 TOKEN = "stock-administrator"
 ADMINISTRATORS = "kubeadm:cluster-admins"
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
 
 
 class Part:
@@ -46,11 +47,19 @@ class Part:
 
 
 @contextmanager
-def kube_apiserver(folder: Path, modes: str = "RBAC", parts: dict[str, Part] | None = None) -> Iterator[Path]:
+def kube_apiserver(
+    folder: Path,
+    modes: str = "RBAC",
+    parts: dict[str, Part] | None = None,
+    *,
+    flags: Sequence[str] = (),
+    organizations: Sequence[str] = (ADMINISTRATORS,),
+) -> Iterator[Path]:
     """The kubeconfig of an administrator of a stock cluster without controllers, scheduler or nodes.
 
     `modes` says who decides on what callers may do. A cluster with nodes has `Node` there, and NodeRestriction with it.
-    Who wants to kill them finds etcd and the server in `parts`.
+    Who wants to kill them finds etcd and the server in `parts`. It goes to nodes with a certificate of these
+    `organizations`.
     """
     found = find("kube-apiserver", "etcd")
     assert found is not None, "see needs_stock"
@@ -79,7 +88,8 @@ def kube_apiserver(folder: Path, modes: str = "RBAC", parts: dict[str, Part] | N
     pki = Pki(folder / "cluster-pki")
     server += files("--tls-cert-file", "--tls-private-key-file", pki.server_files())
     server += ["--client-ca-file", str(pki.ca_file)]
-    server += files("--kubelet-client-certificate", "--kubelet-client-key", kubelet_client(pki))
+    server += files("--kubelet-client-certificate", "--kubelet-client-key", kubelet_client(pki, organizations))
+    server += flags
     server += ["--allow-privileged=true"]  # as every distribution has it
     with ExitStack() as stack:
         for name, words in (("etcd", etcd), ("kube-apiserver", server)):
@@ -94,9 +104,9 @@ def files(certificate_flag: str, key_flag: str, pair: tuple[Path, Path]) -> list
     return [certificate_flag, str(pair[0]), key_flag, str(pair[1])]
 
 
-def kubelet_client(pki: Pki) -> tuple[Path, Path]:
-    """With what the server goes to nodes: as kubeadm makes it, in a group that only a role binding lets in."""
-    issued = pki.issue_client("kube-apiserver-kubelet-client", [ADMINISTRATORS])
+def kubelet_client(pki: Pki, organizations: Sequence[str]) -> tuple[Path, Path]:
+    """With what the server goes to nodes: as kubeadm makes it, somebody whom only a role binding lets in."""
+    issued = pki.issue_client(KUBELET_CLIENT, organizations)
     paths = pki.directory / "client.crt", pki.directory / "client.key"
     for path, text in zip(paths, (issued.certificate, issued.key), strict=True):
         path.write_bytes(text)

@@ -202,7 +202,7 @@ def test_kubelets_of_another_authority_are_believed_if_it_is_named(tmp_path: Pat
 
 
 async def test_a_node_is_asked_for_streams_by_websocket_if_it_says_so_and_else_by_spdy(tmp_path: Path) -> None:
-    """Kubelets before 1.37 know no other way than SPDY, and refuse every other."""
+    """Kubelets before 1.36 know no other way than SPDY, and refuse every other."""
     signers = Pki(tmp_path / "others")
     with kubelet(signers) as (asked, status), live_server(tmp_path / "api", kubelet_authority=signers.ca_file) as live:
         node = {"metadata": {"name": "n"}, "status": status}

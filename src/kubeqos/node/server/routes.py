@@ -66,7 +66,7 @@ class Endpoint:
 
     async def _streams(self, scope: Scope, what: str, path: str, query: Query) -> Response:
         spoken = (TUNNEL,) if what == PORT_FORWARD_PATH else CHANNEL_PROTOCOLS
-        if UPGRADE in scope:  # as every API server before 1.37 asks
+        if UPGRADE in scope:  # as every API server before 1.36 asks
             url = await self._server.stream_url(path, query)
             return passing_on(url, PORT_FORWARD if what == PORT_FORWARD_PATH else CHANNELS)
         protocol = choose_protocol(scope.get("subprotocols", ()), spoken)

@@ -22,6 +22,9 @@ from kubeqos.node.config.assembly import Hosting, assemble
 from kubeqos.node.config.services import ServiceSettings
 from kubeqos.node.config.settings import NodeSettings
 from kubeqos.node.run import NodeServices, serve_node
+from kubeqos.node.server import access
+from kubeqos.web.authority import KeyPair
+from kubeqos.web.pki import Pki
 from tests.apiserver.live import LiveServer, live_server
 from tests.node.pods import container, pod
 from tests.node.server.test_services import unnamed
@@ -205,12 +208,7 @@ async def test_only_the_cluster_s_own_are_let_in(server: LiveServer, tmp_path: P
             assert "node_memory_working_set_bytes" in (await apiserver.get("/metrics/resource")).text
             assert (await apiserver.get("/stats/summary")).json()["node"]["nodeName"] == "n1"
             assert (await apiserver.get("/nothing")).status_code == 404
-        pair = pki.issue_client("jane", ["devs"])
-        for name, text in (("crt", pair.certificate), ("key", pair.key)):
-            (tmp_path / name).write_bytes(text)
-        stranger = ssl.create_default_context()
-        stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
-        stranger.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+        stranger = bearing(pki.issue_client("jane", ["devs"]), tmp_path)
         async with httpx2.AsyncClient(verify=stranger, base_url=base) as jane:
             refused = await jane.get("/pods")
             told = "Forbidden (user=jane, verb=get, resource=nodes, subresource=pods)"
@@ -221,11 +219,68 @@ async def test_only_the_cluster_s_own_are_let_in(server: LiveServer, tmp_path: P
             assert (await jane.get("/stats/summary")).status_code == 403
 
 
+async def test_an_api_server_s_certificate_without_an_organization_is_let_in_by_its_name(
+    server: LiveServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As kubeadm's may be: nothing but `kube-apiserver-kubelet-client`, and a role binding for that user."""
+    monkeypatch.setattr(access, "DENIED_SECONDS", 0.0)
+    async with node(server, tmp_path) as (agent, _running, api):
+        client = bearing(server.server.pki.issue_client(KUBELET_CLIENT), tmp_path)
+        base = f"https://127.0.0.1:{agent.parts.serving.port}"
+        async with httpx2.AsyncClient(verify=client, base_url=base) as apiserver:
+            refused = [await apiserver.get("/pods"), await apiserver.get("/exec/default/web/main?command=ls")]
+            asked = ["verb=get, resource=nodes, subresource=pods", "verb=create, resource=nodes, subresource=proxy"]
+            told = [(403, f"Forbidden (user={KUBELET_CLIENT}, {one})") for one in asked]
+            assert [(one.status_code, one.json()["message"]) for one in refused] == told
+        await bind(api, "system:kubelet-api-admin", {"kind": "User", "name": KUBELET_CLIENT})
+        async with httpx2.AsyncClient(verify=client, base_url=base) as apiserver:
+            assert (await apiserver.get("/pods")).json()["kind"] == "PodList"
+            opened = await apiserver.get("/exec/default/web/main?command=ls")
+            assert opened.status_code == 400 and "exec needs SPDY, or a WebSocket" in opened.json()["message"]
+
+
+async def test_a_certificate_of_another_authority_opens_nothing(server: LiveServer, tmp_path: Path) -> None:
+    """Whatever it says of itself: neither the name of the API server nor `system:masters` helps."""
+    foreign = Pki(tmp_path / "foreign").issue_client(KUBELET_CLIENT, ["system:masters"])
+    async with node(server, tmp_path) as (agent, _running, api):
+        await bind(api, "system:kubelet-api-admin", {"kind": "User", "name": KUBELET_CLIENT})
+        base = f"https://127.0.0.1:{agent.parts.serving.port}"
+        async with httpx2.AsyncClient(verify=bearing(foreign, tmp_path), base_url=base) as stranger:
+            for path in ("/pods", "/metrics", "/exec/default/web/main?command=ls"):
+                with pytest.raises(httpx2.TransportError):  # in the handshake, before anything is asked
+                    await stranger.get(path)
+        own = server.server.pki.issue_client(KUBELET_CLIENT, ["system:masters"])
+        async with httpx2.AsyncClient(verify=bearing(own, tmp_path), base_url=base) as apiserver:
+            assert (await apiserver.get("/pods")).status_code == 200, "the same words, of our authority"
+
+
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+
+
+def bearing(pair: KeyPair, folder: Path) -> ssl.SSLContext:
+    """The TLS of a client that shows this certificate and takes every server's."""
+    files = folder / "shown.crt", folder / "shown.key"
+    for path, text in zip(files, (pair.certificate, pair.key), strict=True):
+        path.write_bytes(text)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(*files)
+    return context
+
+
 async def let(api: HttpApi, group: str, rule: Any) -> None:
-    rbac = "rbac.authorization.k8s.io"
-    roles, bindings = (resource_of(f"{rbac}/v1", kind) for kind in ("ClusterRole", "ClusterRoleBinding"))
-    assert roles is not None and bindings is not None
+    roles = resource_of(f"{RBAC}/v1", "ClusterRole")
+    assert roles is not None
     await api.create(roles, {"metadata": {"name": group}, "rules": [rule]})
-    subject, role = {"kind": "Group", "name": group, "apiGroup": rbac}, {"kind": "ClusterRole", "name": group}
-    body = {"metadata": {"name": group}, "subjects": [subject], "roleRef": {**role, "apiGroup": rbac}}
+    await bind(api, group, {"kind": "Group", "name": group})
+
+
+async def bind(api: HttpApi, role: str, subject: dict[str, str]) -> None:
+    bindings = resource_of(f"{RBAC}/v1", "ClusterRoleBinding")
+    assert bindings is not None
+    reference = {"kind": "ClusterRole", "name": role, "apiGroup": RBAC}
+    body = {"metadata": {"name": "bound"}, "subjects": [{**subject, "apiGroup": RBAC}], "roleRef": reference}
     await api.create(bindings, body)
+
+
+RBAC = "rbac.authorization.k8s.io"

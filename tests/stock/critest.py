@@ -168,8 +168,8 @@ HEAD = """\
 What the conformance tests of container runtimes
 ([critest](https://github.com/kubernetes-sigs/cri-tools) {version}) say of containerd, and of the same containerd behind
 `kubeqos relay`: the lists are {equal}. `python -m tests.stock.critest` runs them (as root) and writes this page;
-`make test-stock` runs a part of them each time. Images come from a registry on loopback. A dash is a case that does not
-apply, with critest's own reason.
+`make test-stock` runs a part of them each time, `make test-stock-all` all. Images come from a registry on loopback. A
+dash is a case that does not apply, with critest's own reason.
 
 | | {names} |
 |---|{lines}|

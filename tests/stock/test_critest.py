@@ -1,7 +1,8 @@
 """What critest says of containerd is what it says of containerd behind the relay.
 
 The short form takes the cases in which the relay has a hand: what it changes on the way (pods and containers made,
-started, updated, looked at), and a stream. All of them, and the page that lists them: `python -m tests.stock.critest`.
+started, updated, looked at), and a stream. All of them: `make test-stock-all`, and the page that lists them:
+`python -m tests.stock.critest`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def test_the_relay_changes_no_answer_that_matters(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_all_cases_end_alike(name: str) -> None:
     straight, through = compared(name)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from _pytest.mark.expression import Expression
 
 from kubeqos import __version__
 from kubeqos.cli.main import COMMANDS
@@ -59,6 +60,23 @@ def test_the_workflow_runs_targets_that_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert wanted and wanted <= targets
     assert {"check", "test", "dist", "docs"} <= wanted
+
+
+def test_every_test_belongs_to_a_target_of_its_own() -> None:
+    """Whatever marks it has: a test that only `make test-all` runs is run by nobody."""
+    text = (ROOT / "Makefile").read_text()
+    (campaigns,) = re.findall(r"^CAMPAIGNS := (.+)$", text, re.MULTILINE)
+    recipes = dict(re.findall(r"^(test[a-z-]*):.*\n((?:\t.*\n)+)", text, re.MULTILINE))
+    chosen = {name: re.findall(r'-m "([^"]+)"', recipe) for name, recipe in recipes.items() if name != "test-all"}
+    assert {"test", "test-campaigns", "test-vm"} <= set(chosen)
+    homes = ({"stock"}, {"vm"}, set())
+    for marks in (home | more for home in homes for more in (set(), {"slow"}, {"containerd"}, {"slow", "containerd"})):
+        takers = []
+        for name, (expression,) in chosen.items():
+            plain = expression.replace("$(CAMPAIGNS)", campaigns).replace("$(if $(CORE), and not slow)", "")
+            if Expression.compile(plain).evaluate(lambda mark, **_: mark in marks):  # noqa: B023 - asked at once
+                takers.append(name)
+        assert takers, f"no target runs tests with the marks {sorted(marks)}"
 
 
 def test_the_manual_names_every_command_that_help_lists() -> None:

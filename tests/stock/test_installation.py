@@ -17,6 +17,7 @@ from kubeqos.client.http import HttpApi
 from kubeqos.stock.chart import chart
 from kubeqos.stock.installation import EMPTY, RUNTIME, objects
 from kubeqos.stock.installer import install, uninstall
+from kubeqos.testing import api_server
 from tests.apiserver.live import live_server
 from tests.stock.kube_apiserver import acting_as
 from tests.stock.rights import BY_APPLY, STORIES, granted, used
@@ -110,9 +111,9 @@ async def test_every_right_is_needed_and_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("restart", ["", "restart: systemctl restart containerd\n"])
-async def test_who_has_to_restart_runtimes_is_told_so(tmp_path: Path, restart: str) -> None:
-    with live_server(tmp_path / "data") as live:
-        admin = HttpApi.from_kubeconfig(live.kubeconfig)
+async def test_who_has_to_restart_runtimes_is_told_so(restart: str) -> None:
+    with api_server() as server:
+        admin = HttpApi.from_kubeconfig(server.kubeconfig)
         try:
             settings = {RUNTIME: f"config: /etc/containerd/config.toml\n{restart}"}
             said = [line async for line in install(admin, "kubeqos:test", settings)]

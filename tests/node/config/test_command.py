@@ -13,18 +13,18 @@ import pytest
 
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import NODES, PODS
-from tests.apiserver.live import LiveServer, live_server
+from kubeqos.testing import TestServer, api_server
 from tests.node.test_live import bound, until
 from tests.shared import commands
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
-    with live_server(tmp_path_factory.mktemp("api")) as live:
-        yield live
+def server() -> Iterator[TestServer]:
+    with api_server() as running:
+        yield running
 
 
-async def test_a_node_runs_as_a_process_of_its_own(server: LiveServer, tmp_path: Path, short_path: Path) -> None:
+async def test_a_node_runs_as_a_process_of_its_own(server: TestServer, tmp_path: Path, short_path: Path) -> None:
     config = tmp_path / "node.yaml"
     config.write_text(
         f"""\

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from kubeqos.client.resources import NAMESPACES, NODES, PODS
 from kubeqos.stock.cluster import LIMIT_RANGES, NODE_QOSES, QUOTAS
 from kubeqos.stock.control.registration import MUTATING
 from kubeqos.stock.installer import install
-from tests.apiserver.live import live_server
+from kubeqos.testing import api_server
 from tests.qrm.harness import until
 from tests.stock.control.replicas import replica
 from tests.stock.kube_apiserver import acting_as
@@ -30,11 +29,11 @@ SLOW = "qos.kubeqos.io/blockio.slow"
 
 
 @asynccontextmanager
-async def installed(folder: Path) -> AsyncIterator[HttpApi]:
+async def installed() -> AsyncIterator[HttpApi]:
     """A server with one node that offers blockio=slow twice, a quota of one, and a controller with its own rights."""
-    with live_server(folder) as live:
-        admin = HttpApi.from_kubeconfig(live.kubeconfig)
-        own = HttpApi.from_kubeconfig(acting_as(live.kubeconfig, "kubeqos-controller"))
+    with api_server() as server:
+        admin = HttpApi.from_kubeconfig(server.kubeconfig)
+        own = HttpApi.from_kubeconfig(acting_as(server.kubeconfig, "kubeqos-controller"))
         try:
             _ = [line async for line in install(admin, "kubeqos:test", {})]
             labels = {"qos.kubeqos.io/enforce": "true"}
@@ -81,8 +80,8 @@ async def check_defaults_and_schemas(admin: HttpApi) -> None:
         await admin.patch(NODE_QOSES, "n1", {"status": wrong}, subresource="status")
 
 
-async def test_pods_are_judged_and_counted(tmp_path: Path) -> None:
-    async with installed(tmp_path) as admin:
+async def test_pods_are_judged_and_counted() -> None:
+    async with installed() as admin:
 
         async def created(name: str, cls: str) -> dict[str, Any]:
             return await admin.create(PODS, asking(name, cls), TEAM)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from tools.stock import PROJECTS, find
@@ -32,10 +32,11 @@ PAGE = ROOT / "docs" / "reference" / "critest.md"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case, and what critest says where it could not look."""
+    """What became of a case, what critest says where it could not look, and of a failure, which names what it made."""
 
     state: str
     why: str = ""
+    failure: str = field(default="", compare=False)
 
 
 Results = dict[str, Outcome]
@@ -108,8 +109,9 @@ def critest(socket: Path, folder: Path, focus: str = "") -> Results:
         name = " ".join([*(one["ContainerHierarchyTexts"] or ()), one["LeafNodeText"]])
         # What a focus leaves out, and benchmarks, were not tried; what looked and found nothing to test was.
         if one["LeafNodeType"] == "It" and (one["State"] != "skipped" or one.get("RunTime", 0)):
-            why = one["Failure"]["Message"] if one["State"] == "skipped" else ""
-            found[name.removeprefix("[k8s.io] ")] = Outcome(one["State"], why)
+            said = (one.get("Failure") or {}).get("Message", "")
+            told = {"why" if one["State"] == "skipped" else "failure": said}
+            found[name.removeprefix("[k8s.io] ")] = Outcome(one["State"], **told)
     return found
 
 
@@ -221,6 +223,11 @@ def main(words: list[str]) -> int:
         columns |= {name: straight, f"{name} and relay": through}
     PAGE.write_text(page(columns, next(one for one in PROJECTS if one.folder == "critest").version))
     print(f"{PAGE}: the lists are {'equal' if equal(columns) else 'NOT equal'}")
+    for name in RUNTIMES:
+        straight, through = columns[name], columns[f"{name} and relay"]
+        for case in sorted(straight.keys() | through.keys()):
+            if (one := straight.get(case)) != (other := through.get(case)):
+                print(f"{name}: {case}\n  straight {one}\n  through the relay {other}")
     return 0 if equal(columns) else 1
 
 

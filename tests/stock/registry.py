@@ -79,12 +79,14 @@ def _images() -> Iterator[tuple[str, Files, dict[str, object]]]:
     """The images, with what is in them beside busybox and how they run."""
     tests, tools = "e2e-test-images", "k8s-staging-cri-tools"
     shell = {"Cmd": ["sh"]}
+    # A containerd that removes a container which ends in that very moment may say that it still runs.
+    stays = {"Cmd": ["sleep", "1000000"]}
     yield f"{tests}/busybox:1.29-2", _program("/usr/bin/ipcs"), shell
     yield f"{tests}/nginx:1.14-2", {"bin/nginx": (0o755, NGINX)}, {"Cmd": ["nginx", "master process"]}
     yield f"{tests}/httpd:2.4.39-4", {"bin/serves": (0o755, SERVES)}, {"Cmd": ["serves"]}
     yield f"{tools}/hostnet-nginx-amd64:latest", {"bin/serves": (0o755, SERVES)}, {"Cmd": ["serves", "on", "12003"]}
     yield f"{tests}/nonewprivs:1.3", _privileged_id(), {"Cmd": ["nnp"]}
-    yield "pause:3.9", {}, {"Cmd": ["sleep", "1000000"]}
+    yield "pause:3.9", {}, stays
     for name, user in (
         ("uid", "1002"),
         ("username", "www-data"),
@@ -95,9 +97,9 @@ def _images() -> Iterator[tuple[str, Files, dict[str, object]]]:
     members: Files = {"etc/passwd": (0o644, USERS + DEFAULT_USER), "etc/group": (0o644, GROUPS + IN_IMAGE)}
     yield f"{tools}/test-image-predefined-group:latest", members, {**shell, "User": "1000"}
     for name in ("latest:latest", "tag:test", "tag:all", "1:latest", "2:latest", "3:latest"):
-        yield f"{tools}/test-image-{name}", {f"is-{name}": (0o644, b"")}, shell
+        yield f"{tools}/test-image-{name}", {f"is-{name}": (0o644, b"")}, stays
     for tag in "123":
-        yield f"{tools}/test-image-tags:{tag}", {"is-tags": (0o644, b"")}, shell
+        yield f"{tools}/test-image-tags:{tag}", {"is-tags": (0o644, b"")}, stays
 
 
 class Registry(ThreadingHTTPServer):

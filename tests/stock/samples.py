@@ -1,4 +1,4 @@
-"""Full objects of kinds, most of them stored for others, and what can be wrong with each: for `test_same_kinds`."""
+"""A full object of every kind that is stored, and what can be wrong with each: for `test_same_kinds`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubeqos.model.kinds import resource_of
-from tests.apiserver.examples import signing_request
+from tests.apiserver.examples import signing_request, stub_request, trust_anchor
 from tests.stock.autoscalers import METRICS
 
 Raw = dict[str, Any]
@@ -29,17 +29,74 @@ PEER = [
 ]
 PORTS = [{"protocol": "TCP", "port": 80, "endPort": 90}, {"port": "http"}]
 RULES = [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "*"}]
+CONDITIONS, VARIABLES = [{"name": "a", "expression": "true"}], [{"name": "a", "expression": "1"}]
 HOOK = {
     "name": "hook.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 5,
     "clientConfig": {"service": {"name": "x", "namespace": "default", "path": "/p", "port": 443}},
     "failurePolicy": "Fail", "matchPolicy": "Exact", "rules": RULES, "namespaceSelector": SELECTOR,
-    "objectSelector": SELECTOR,
+    "objectSelector": SELECTOR, "matchConditions": CONDITIONS,
 }  # fmt: skip
 REQUEST = {"name": "gpu", "exactly": {"deviceClassName": "x", "allocationMode": "ExactCount", "count": 2}}
 DEVICES = {"devices": {"requests": [REQUEST], "constraints": [{"requests": ["gpu"], "matchAttribute": "x.example/n"}]}}
 FLOW_RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "namespaces": ["*"]}
+MATCHED = {
+    "resourceRules": [{**RULES[0], "resourceNames": ["x"]}], "excludeResourceRules": RULES, "matchPolicy": "Exact",
+    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR,
+}  # fmt: skip
+PARAMETER_KIND = {"apiVersion": "x.example/v1", "kind": "Thing"}
+PARAMETERS = {"name": "x", "namespace": "n", "parameterNotFoundAction": "Deny"}
+PATCH = '[JSONPatch{op: "remove", path: "/metadata/labels"}]'
+ABOUT = {"kind": "Pod", "namespace": "default", "name": "x", "uid": "1", "apiVersion": "v1", "fieldPath": "spec"}
+MOMENT = "2026-01-02T03:04:05.000000Z"
 SUBJECTS = [{"kind": "User", "user": {"name": "x"}},
             {"kind": "ServiceAccount", "serviceAccount": {"name": "x", "namespace": "n"}}]  # fmt: skip
+
+PROBE = {
+    "httpGet": {"path": "/", "port": "http", "scheme": "HTTP", "host": "h",
+                "httpHeaders": [{"name": "A", "value": "b"}]},
+    "initialDelaySeconds": 1, "timeoutSeconds": 1, "periodSeconds": 1, "successThreshold": 1, "failureThreshold": 1,
+}  # fmt: skip
+CONTAINER = {
+    "name": "c", "image": "x", "command": ["a"], "args": ["b"], "workingDir": "/", "imagePullPolicy": "Always",
+    "ports": [{"name": "http", "containerPort": 80, "protocol": "TCP", "hostIP": "127.0.0.1"}],
+    "env": [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "C", "valueFrom": {"secretKeyRef": {"name": "x", "key": "k"}}},
+            {"name": "D", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1"}}}],
+    "envFrom": [{"prefix": "P_", "configMapRef": {"name": "x"}}],
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+    "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+    "volumeMounts": [{"name": "v", "mountPath": "/v", "subPath": "a", "mountPropagation": "None"}],
+    "livenessProbe": PROBE, "readinessProbe": {"tcpSocket": {"port": 80}}, "startupProbe": {"exec": {"command": ["a"]}},
+    "lifecycle": {"postStart": {"exec": {"command": ["a"]}}, "preStop": {"sleep": {"seconds": 1}}},
+    "terminationMessagePath": "/t", "terminationMessagePolicy": "File",
+    "securityContext": {"runAsUser": 1, "runAsGroup": 1, "runAsNonRoot": True, "procMount": "Default",
+                        "capabilities": {"add": ["A"], "drop": ["B"]}, "seccompProfile": {"type": "RuntimeDefault"}},
+}  # fmt: skip
+PREFERRED = [{"weight": 1, "preference": TERM}]
+NEAR = {"labelSelector": SELECTOR, "topologyKey": "zone", "namespaces": ["n"], "namespaceSelector": SELECTOR}
+POD = {
+    "containers": [CONTAINER], "initContainers": [{"name": "i", "image": "x", "restartPolicy": "Always"}],
+    "restartPolicy": "Always", "terminationGracePeriodSeconds": 5, "activeDeadlineSeconds": 5, "dnsPolicy": "None",
+    "dnsConfig": {"nameservers": ["192.0.2.1"], "searches": ["a.example"], "options": [{"name": "o", "value": "1"}]},
+    "nodeSelector": {"a": "b"}, "serviceAccountName": "x", "hostname": "h", "subdomain": "s", "schedulerName": "x",
+    "imagePullSecrets": [{"name": "x"}], "hostAliases": [{"ip": "192.0.2.1", "hostnames": ["a.example"]}],
+    "preemptionPolicy": "PreemptLowerPriority", "readinessGates": [{"conditionType": "x.example/ready"}],
+    "securityContext": {"runAsUser": 1, "fsGroup": 1, "supplementalGroups": [1], "fsGroupChangePolicy": "Always",
+                        "sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]},
+    "affinity": {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]},
+                         "preferredDuringSchedulingIgnoredDuringExecution": PREFERRED},
+        "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [NEAR]},
+        "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 1, "podAffinityTerm": NEAR}]}},
+    "tolerations": [{"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute", "tolerationSeconds": 5}],
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+                                   "labelSelector": SELECTOR, "minDomains": 1, "nodeAffinityPolicy": "Honor"}],
+    "volumes": [{"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+                {"name": "w", "configMap": {"name": "x", "items": [{"key": "k", "path": "p", "mode": 1}]}},
+                {"name": "y", "projected": {"sources": [
+                    {"serviceAccountToken": {"audience": "x", "expirationSeconds": 3600, "path": "t"}}]}}],
+}  # fmt: skip
 
 SAMPLES: list[tuple[str, str, Raw]] = [
     ("autoscaling/v2", "HorizontalPodAutoscaler", {"spec": {
@@ -159,10 +216,15 @@ SAMPLES: list[tuple[str, str, Raw]] = [
     ("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", {"webhooks": [
         {**HOOK, "clientConfig": {"url": "https://x.example/p"}, "reinvocationPolicy": "Never"}]}),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", {"spec": {
-        "matchConstraints": {"resourceRules": RULES, "matchPolicy": "Exact"}, "failurePolicy": "Fail",
-        "validations": [{"expression": "true", "message": "m", "reason": "Invalid"}]}}),
+        "matchConstraints": MATCHED, "failurePolicy": "Fail", "paramKind": PARAMETER_KIND,
+        "matchConditions": CONDITIONS, "variables": VARIABLES,
+        "auditAnnotations": [{"key": "a", "valueExpression": "'b'"}],
+        "validations": [{"expression": "true", "message": "m", "messageExpression": "'m'", "reason": "Invalid"}]}}),
     ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", {"spec": {
-        "policyName": "x", "validationActions": ["Deny"], "matchResources": {"resourceRules": RULES}}}),
+        "policyName": "x", "validationActions": ["Deny"], "paramRef": PARAMETERS, "matchResources": MATCHED}}),
+    ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", {"spec": {
+        "policyName": "x", "validationActions": ["Audit", "Warn"],
+        "paramRef": {"selector": SELECTOR, "parameterNotFoundAction": "Allow"}}}),
     ("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", {"spec": {
         "priorityLevelConfiguration": {"name": "x"}, "matchingPrecedence": 100,
         "distinguisherMethod": {"type": "ByUser"},
@@ -193,8 +255,71 @@ SAMPLES: list[tuple[str, str, Raw]] = [
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "x"},
         "subjects": [{"kind": "ServiceAccount", "name": "x", "namespace": "n"},
                      {"kind": "User", "name": "x", "apiGroup": "rbac.authorization.k8s.io"}]}),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole", {
+        "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"], "resourceNames": ["x"]},
+                  {"nonResourceURLs": ["/healthz"], "verbs": ["get"]}],
+        "aggregationRule": {"clusterRoleSelectors": [SELECTOR]}}),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "x"},
+        "subjects": [{"kind": "ServiceAccount", "name": "x", "namespace": "n"},
+                     {"kind": "Group", "name": "x", "apiGroup": "rbac.authorization.k8s.io"}]}),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicy", {"spec": {
+        "matchConstraints": MATCHED, "failurePolicy": "Fail", "reinvocationPolicy": "Never",
+        "paramKind": PARAMETER_KIND, "matchConditions": CONDITIONS, "variables": VARIABLES,
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": PATCH}},
+                      {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}]}}),
+    ("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding", {"spec": {
+        "policyName": "x", "paramRef": PARAMETERS, "matchResources": MATCHED}}),
+    ("certificates.k8s.io/v1", "ClusterTrustBundle", {"metadata": {"name": "x.example:y:z"}, "spec": {
+        "signerName": "x.example/y", "trustBundle": trust_anchor()}}),
+    ("certificates.k8s.io/v1", "PodCertificateRequest", {"spec": {
+        "signerName": "x.example/y", "podName": "x", "podUID": "1", "serviceAccountName": "default",
+        "serviceAccountUID": "2", "nodeName": "n", "nodeUID": "3", "maxExpirationSeconds": 86400,
+        "stubPKCS10Request": stub_request(), "unverifiedUserAnnotations": {"x.example/a": "b"}}}),
+    ("resource.k8s.io/v1", "DeviceTaintRule", {"spec": {
+        "deviceSelector": {"driver": "x.example", "pool": "n", "device": "d"},
+        "taint": {"key": "x.example/bad", "value": "v", "effect": "NoSchedule", "timeAdded": "2026-01-02T03:04:05Z"}}}),
+    ("storagemigration.k8s.io/v1", "StorageVersionMigration", {"spec": {
+        "resource": {"group": "apps", "resource": "deployments"}}}),
+    ("storagemigration.k8s.io/v1", "StorageVersionMigration", {"spec": {
+        "resource": {"group": "", "resource": "pods"}}}),
+    ("events.k8s.io/v1", "Event", {
+        "regarding": ABOUT, "related": ABOUT, "note": "it runs", "reason": "Started", "action": "Run", "type": "Normal",
+        "eventTime": MOMENT, "reportingController": "x.example/y", "reportingInstance": "y-1",
+        "series": {"count": 2, "lastObservedTime": MOMENT}}),
+    ("v1", "Event", {
+        "involvedObject": ABOUT, "related": ABOUT, "message": "it runs", "reason": "Started", "action": "Run",
+        "type": "Normal", "count": 2, "source": {"component": "x", "host": "n"},
+        "firstTimestamp": "2026-01-02T03:04:05Z", "lastTimestamp": "2026-01-02T03:04:05Z",
+        "reportingComponent": "x.example/y", "reportingInstance": "y-1"}),
+    ("v1", "ConfigMap", {"data": {"a": "b"}, "binaryData": {"c": "ZA=="}, "immutable": False}),
+    ("v1", "Secret", {"data": {"a": "Yg=="}, "stringData": {"c": "d"}, "type": "Opaque", "immutable": False}),
+    ("v1", "ServiceAccount", {
+        "automountServiceAccountToken": True, "secrets": [{"name": "x"}], "imagePullSecrets": [{"name": "x"}]}),
+    ("v1", "LimitRange", {"spec": {"limits": [
+        {"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "1"}, "min": {"cpu": "1"},
+         "max": {"cpu": "2"}, "maxLimitRequestRatio": {"cpu": "2"}},
+        {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]}}),
+    ("v1", "ResourceQuota", {"spec": {
+        "hard": {"pods": "10", "requests.cpu": "1"}, "scopes": ["NotTerminating"],
+        "scopeSelector": {"matchExpressions": [
+            {"scopeName": "PriorityClass", "operator": "In", "values": ["x"]}]}}}),
+    ("v1", "Namespace", {"spec": {"finalizers": ["kubernetes"]}}),
+    ("v1", "PodTemplate", {"template": TEMPLATE}),
+    ("v1", "Node", {"spec": {
+        "podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"], "providerID": "x://y", "unschedulable": True,
+        "taints": [{"key": "k", "value": "v", "effect": "NoSchedule", "timeAdded": "2026-01-02T03:04:05Z"}]}}),
+    ("v1", "Pod", {"spec": POD}),
     ("scheduling.k8s.io/v1", "PriorityClass", {"value": 5, "preemptionPolicy": "Never", "description": "x"}),
 ]  # fmt: skip
+
+_PROPOSED = "of a proposal (KEP-3675): no real server has it"
+WITHOUT: dict[tuple[str, str], str] = {
+    ("resource.k8s.io/v1alpha1", "ResourceClaim"): _PROPOSED,
+    ("resource.k8s.io/v1alpha1", "ResourceClaimTemplate"): _PROPOSED,
+    ("resource.k8s.io/v1alpha1", "ResourceClass"): _PROPOSED,
+}
+"""Kinds that are stored and compared with nobody, and why."""
 
 
 def collection(api_version: str, kind: str) -> str:

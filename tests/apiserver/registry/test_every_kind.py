@@ -226,8 +226,14 @@ def test_both_forms_of_an_event_are_one_object(live: LiveServer) -> None:
     live.call("POST", newer, example(kind_named("Event", "events.k8s.io"), "both"))
     seen = live.call("GET", f"{older}/both").body
     assert (seen["message"], seen["involvedObject"]["name"]) == ("it runs", "x")
-    live.call("PATCH", f"{newer}/both", {"note": "it still runs"}, MERGE)
-    assert live.call("GET", f"{older}/both").body["message"] == "it still runs"
+    again = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}}
+    live.call("PATCH", f"{newer}/both", again, MERGE)
+    assert live.call("GET", f"{older}/both").body["series"] == again["series"]
+    # What happened does not change; only the older form lets somebody say so.
+    refused = live.call("PATCH", f"{newer}/both", {"note": "it still runs"}, MERGE)
+    assert (refused.code, refused.body["details"]["causes"][0]["field"]) == (422, "message")
+    assert live.call("PATCH", f"{older}/both", {"message": "it still runs"}, MERGE).code == 200
+    assert live.call("GET", f"{newer}/both").body["note"] == "it still runs"
     selected = live.call("GET", f"{newer}?fieldSelector=regarding.name%3Dx").body["items"]
     assert "both" in [one["metadata"]["name"] for one in selected]
 

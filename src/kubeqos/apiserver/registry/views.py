@@ -13,19 +13,24 @@ from typing import Any
 
 from kubeqos.codec import JsonError, JsonObject, decode_json, encode_json_as_go, value_at
 from kubeqos.model import schema
+from kubeqos.rules.validation import NEWER_EVENT
 
 Convert = Callable[[JsonObject], JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The kind that is stored, by its name, and both directions; of a definition's kinds the kind itself."""
+    """The kind that is stored, by its name, and both directions; of a definition's kinds the kind itself.
+
+    What is written in this form is judged by rules of its own, if they have a name here.
+    """
 
     kind: str
     group: str
     shown: Convert
     stored: Convert
     of: Any = None
+    rules: str = ""
 
 
 # newer (events.k8s.io) → older (core)
@@ -50,6 +55,7 @@ EVENT_VIEW = View(
     "",
     shown=lambda obj: _renamed(obj, _OLDER_FIELDS, "events.k8s.io/v1"),
     stored=lambda obj: _renamed(obj, _EVENT_FIELDS, "v1"),
+    rules=NEWER_EVENT,
 )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from kubeqos.apiserver.admission.contract import AdmittedWrite
 from kubeqos.apiserver.patch import Comparison, Writer, changes_between, track
 from kubeqos.apiserver.registry.core import Core, generated_name
@@ -240,6 +242,8 @@ def admit(core: Core, write: Write, request: AdmissionRequest) -> AdmittedWrite:
         write.guard(request.new)
     if write.kind.definition is not None and request.new is not None:
         _judge_defined(write, request.new)
+    if write.view is not None and write.view.view is not None and (rules := write.view.view.rules):
+        request = msgspec.structs.replace(request, rules=rules)
     admitted = core.admission.admit(request)
     if write.warnings is not None:
         write.warnings.extend(admitted.warnings)

@@ -71,6 +71,8 @@ def _default_pod(raw: Raw) -> None:
         _align_addresses(status)
     default_pod_spec(spec)
     default_requests(spec)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     if "enableServiceLinks" not in spec:
         spec["enableServiceLinks"] = True
     if spec.get("hostNetwork"):
@@ -138,9 +140,6 @@ def _default_container(container: Raw) -> None:
         container["terminationMessagePolicy"] = "File"
     if not container.get("imagePullPolicy"):
         container["imagePullPolicy"] = pull_policy(container.get("image", ""))
-    context = container.get("securityContext")
-    if context is not None and context.get("procMount") == "":
-        context["procMount"] = "Default"
 
 
 def _default_references(source: Raw) -> None:
@@ -214,15 +213,23 @@ _HOST = rf"(?:{_COMPONENT}(?:\.{_COMPONENT})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
 _PATH = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
 _is_image = re.compile(
-    rf"(?:{_HOST}/)?{_PATH}(?:/{_PATH})*(?::(?P<tag>\w[\w.-]{{0,127}}))?(?P<digest>@{_DIGEST})?", re.ASCII
+    rf"(?:{_HOST}/)?(?P<path>{_PATH}(?:/{_PATH})*)(?::(?P<tag>\w[\w.-]{{0,127}}))?(?P<digest>@{_DIGEST})?", re.ASCII
 ).fullmatch
+
+
+_LONGEST_REPOSITORY = 255
+
+
+def _repository(path: str) -> str:
+    """Where an image without a host and an owner is kept."""
+    return path if "/" in path else f"library/{path}"
 
 
 @remembered(4096)
 def pull_policy(image: str) -> str:
     """Always for the tag `latest`, which is also meant when there is neither tag nor digest."""
     found = _is_image(image)
-    if found is None:
+    if found is None or len(_repository(found["path"])) > _LONGEST_REPOSITORY:  # it cannot be read
         return "IfNotPresent"
     tag = found["tag"] or ("" if found["digest"] else "latest")
     return "Always" if tag == "latest" else "IfNotPresent"
@@ -248,8 +255,6 @@ def _prepare_pod(raw: Raw, now: str) -> None:
     spec = raw["spec"]
     if spec.get("affinity") or spec.get("topologySpreadConstraints"):
         merge_label_keys(spec, raw["metadata"].get("labels") or {})
-    if spec.get("terminationGracePeriodSeconds", 0) < 0:
-        spec["terminationGracePeriodSeconds"] = 1
     counted = {key: spec[key] for key in _COUNTED if spec.get(key)}
     default_pod_level(counted)
     status: Raw = {"phase": "Pending"}

@@ -13,7 +13,18 @@ from typing import Literal
 from kubeqos.model import names
 from kubeqos.model.kinds import BY_VERSION
 from kubeqos.rules.fielderror import FieldError
-from kubeqos.rules.validation import batch, claims, cluster, config, definitions, quota, service, sets, workloads
+from kubeqos.rules.validation import (
+    batch,
+    claims,
+    cluster,
+    config,
+    definitions,
+    events,
+    quota,
+    service,
+    sets,
+    workloads,
+)
 from kubeqos.rules.validation.common import Errors, Raw
 from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 from kubeqos.rules.validation.pods import spec as pod
@@ -21,7 +32,7 @@ from kubeqos.rules.validation.pods import update as podupdate
 from kubeqos.rules.validation.stored import rules as stored
 from kubeqos.rules.validation.warnings import warnings
 
-__all__ = ["KINDS", "KindRules", "Operation", "validate", "warnings"]
+__all__ = ["KINDS", "NEWER_EVENT", "KindRules", "Operation", "validate", "warnings"]
 
 Operation = Literal["create", "update"]
 Create = Callable[[Errors, Raw], None]
@@ -54,6 +65,8 @@ def _stored_for_others(key: tuple[str, str, str]) -> KindRules:
     return KindRules(create, update, subresources={"status": status})
 
 
+NEWER_EVENT = "events.k8s.io Event"
+"""Events that are written in the newer form; they are stored as the older one."""
 _OBJECT = _only_meta(names.dns_subdomain, namespaced=True)
 
 KINDS: dict[str, KindRules] = {
@@ -121,7 +134,8 @@ KINDS: dict[str, KindRules] = {
     ),
     "CustomResourceDefinition": KindRules(definitions.check_definition, definitions.check_definition_update),
     "Lease": KindRules(cluster.check_lease),
-    "Event": KindRules(cluster.check_event),
+    "Event": KindRules(events.check_event),
+    NEWER_EVENT: KindRules(events.check_newer_event, events.check_newer_event_update),
     "ServiceAccount": KindRules(_OBJECT),
     "Role": KindRules(cluster.check_role),
     "ClusterRole": KindRules(cluster.check_cluster_role),

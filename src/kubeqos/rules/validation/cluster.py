@@ -1,4 +1,4 @@
-"""Validation of namespaces, nodes, priority classes, leases, events, service accounts and RBAC objects."""
+"""Validation of namespaces, nodes, priority classes, leases, service accounts and RBAC objects."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ _POD_SECURITY_LEVELS = ("privileged", "baseline", "restricted")
 _is_security_version = re.compile(r"latest|v1\.(0|[1-9][0-9]*)").fullmatch
 _CIDR_CHANGE = 'node updates may not change podCIDR except from "" to valid'
 _RBAC_GROUP = "rbac.authorization.k8s.io"
-_MAX_EVENT_FIELD = 128
-_MAX_NOTE = 1024
 
 
 def check_namespace(out: Errors, raw: Raw) -> None:
@@ -92,11 +90,6 @@ def _check_ranges(out: Errors, ranges: Sequence[str]) -> None:
         families = {one.version for one in map(names.parse_cidr, ranges) if one}
         if len(families) != 2 or len(ranges) > 2:
             out.append(invalid("spec.podCIDRs", ranges, "may specify no more than one CIDR for each IP family"))
-        seen = set[str]()
-        for index, value in enumerate(ranges):
-            if value in seen:
-                out.append(duplicate(f"spec.podCIDRs[{index}]", value))
-            seen.add(value)
 
 
 def _check_node_body(out: Errors, raw: Raw) -> None:
@@ -195,31 +188,6 @@ def check_lease(out: Errors, raw: Raw) -> None:
     check_non_negative(out, "spec.leaseTransitions", spec.get("leaseTransitions"))
 
 
-def check_event(out: Errors, raw: Raw) -> None:
-    check_meta(out, meta_of(raw), names.dns_subdomain, namespaced=True)
-    namespace = meta_of(raw).get("namespace", "")
-    about = (raw.get("involvedObject") or NO_MAP).get("namespace", "")
-    timed = bool(raw.get("eventTime"))  # only events of the newer form have it, and they are held to more
-    homes = ("", "default", "kube-system") if timed else ("", "default")
-    if (about and about != namespace and not timed) or (not about and namespace not in homes):
-        out.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
-    if timed:
-        _check_timed_event(out, raw)
-
-
-def _check_timed_event(out: Errors, raw: Raw) -> None:
-    reporter = raw.get("reportingComponent", "")
-    if not reporter:
-        out.append(required("reportingComponent"))
-    complain(out, "reportingComponent", reporter, names.qualified_name(reporter))
-    for field in ("reportingInstance", "action", "reason", "message"):
-        value, most = raw.get(field, ""), _MAX_NOTE if field == "message" else _MAX_EVENT_FIELD
-        if not value and field != "message":
-            out.append(required(field))
-        if len(value.encode()) > most:
-            out.append(invalid(field, "", f"can have at most {most} characters"))
-
-
 def check_role(out: Errors, raw: Raw) -> None:
     check_meta(out, meta_of(raw), names.path_segment, namespaced=True)
     _check_rules(out, raw, namespaced=True)
@@ -235,7 +203,10 @@ def check_cluster_role(out: Errors, raw: Raw) -> None:
             why = "at least one clusterRoleSelector required if aggregationRule is non-nil"
             out.append(required("aggregationRule.clusterRoleSelectors", why))
         for index, selector in enumerate(selectors):
-            check_label_selector(out, f"aggregationRule.clusterRoleSelectors[{index}]", selector)
+            where, known = f"aggregationRule.clusterRoleSelectors[{index}]", len(out)
+            check_label_selector(out, where, selector)
+            if len(out) > known:
+                out.append(invalid(where, selector, "invalid label selector."))
 
 
 def _check_rules(out: Errors, raw: Raw, *, namespaced: bool) -> None:

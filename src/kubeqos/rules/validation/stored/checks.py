@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeqos.model import names
 from kubeqos.model.quantity import Quantity
-from kubeqos.rules.fielderror import duplicate, invalid, not_supported, required, too_long
+from kubeqos.rules.fielderror import duplicate, invalid, not_supported, required, too_long, too_many
 from kubeqos.rules.validation.common import Check, Errors, complain
 
 Fields = Mapping[str, Check | tuple[Check, ...]]
@@ -44,6 +44,17 @@ def set_at_all(detail: str = "") -> Check:
     def check(out: Errors, path: str, value: Any) -> None:
         if value is None:
             out.append(required(path, detail))
+
+    return check
+
+
+def if_set(*checks: Check) -> Check:
+    """By all of these, where somebody has written it."""
+
+    def check(out: Errors, path: str, value: Any) -> None:
+        if value is not None:
+            for one in checks:
+                one(out, path, value)
 
     return check
 
@@ -160,14 +171,14 @@ def judged(rule: names.NameRule, *, unset: bool = True) -> Check:
     return check
 
 
-def unique(key: str = "") -> Check:
-    """No two of a list are the same, or have the same `key`."""
+def unique(key: str = "", *, empty: bool = True) -> Check:
+    """No two of a list are the same, or have the same `key`; where not `empty`, those without any are let be."""
 
     def check(out: Errors, path: str, value: Any) -> None:
         seen: list[Any] = []
         for index, item in enumerate(value or ()):
             found = item.get(key, "") if key else item
-            if found in seen:
+            if found in seen and (found or empty):
                 out.append(duplicate(f"{path}[{index}]{f'.{key}' if key else ''}", found))
             seen.append(found)
 
@@ -181,6 +192,16 @@ def within(*checks: Check) -> Check:
         for index, item in enumerate(value or ()):
             for one in checks:
                 one(out, f"{path}[{index}]", item)
+
+    return check
+
+
+def at_most(limit: int) -> Check:
+    """A list that is not longer than that."""
+
+    def check(out: Errors, path: str, value: Any) -> None:
+        if len(value or ()) > limit:
+            out.append(too_many(path, len(value), limit))
 
     return check
 

@@ -9,12 +9,13 @@ from kubeqos.rules.fielderror import duplicate, invalid, not_supported, required
 from kubeqos.rules.validation.common import NO_LIST, Errors, Raw, complain
 from kubeqos.rules.validation.stored.checks import (
     Fields,
-    choice,
     driver_name,
+    if_set,
     judged,
     least,
     longest,
     named,
+    named_word,
     needs_name,
     set_at_all,
 )
@@ -161,7 +162,16 @@ TYPES: dict[str, Fields] = {
     },
     "resource/v1.Device": {"name": judged(names.dns_label, unset=False)},
     "resource/v1.DeviceAttribute": {"string": longest(_LONGEST_VALUE), "": _check_attribute},
-    "resource/v1.DeviceTaint": {"effect": (choice("NoExecute", "NoSchedule", "None", unset=False))},
+    "resource/v1.DeviceTaint": {
+        "key": judged(names.qualified_name, unset=False),
+        "value": named(names.label_value),
+        "effect": named_word("NoExecute", "NoSchedule", "None"),
+    },
+    "resource/v1.DeviceTaintSelector": {
+        "driver": if_set(driver_name),
+        "pool": if_set(_check_pool_name),
+        "device": judged(names.dns_label),
+    },
     "resource/v1.CounterSet": {"name": needs_name(names.dns_label)},
     "resource/v1.CELDeviceSelector": {"expression": _check_expression},
 }

@@ -35,9 +35,9 @@ class StoredRules:
     """Whether a refusal shows what the unchangeable should have become; some parts of Kubernetes write null there."""
 
 
-def _bundle_name(name: str) -> names.Complaints:
-    """A signer's bundle begins with the signer's name, whose slash is a colon there."""
-    return names.dns_subdomain(name.replace(":", "."))
+def _judged_with_the_signer(_name: str) -> names.Complaints:
+    """A bundle's name depends on whose it is: it is judged among the fields."""
+    return ()
 
 
 RULES: dict[tuple[str, str, str], StoredRules] = {
@@ -67,8 +67,10 @@ RULES: dict[tuple[str, str, str], StoredRules] = {
     ("networking.k8s.io", "v1", "ServiceCIDR"): StoredRules(change=networking.check_cidrs_change, judged_once=True),
     ("autoscaling", "v2", "HorizontalPodAutoscaler"): StoredRules(),
     ("certificates.k8s.io", "v1", "CertificateSigningRequest"): StoredRules(immutable=("spec",)),
-    ("certificates.k8s.io", "v1", "ClusterTrustBundle"): StoredRules(_bundle_name, immutable=("spec.signerName",)),
-    ("certificates.k8s.io", "v1", "PodCertificateRequest"): StoredRules(immutable=("spec",)),
+    ("certificates.k8s.io", "v1", "ClusterTrustBundle"): StoredRules(
+        _judged_with_the_signer, immutable=("spec.signerName",)
+    ),
+    ("certificates.k8s.io", "v1", "PodCertificateRequest"): StoredRules(immutable=("spec",), judged_once=True),
     ("apps", "v1", "ControllerRevision"): StoredRules(
         immutable=("data",), change=system.check_revision_change, judged_once=True
     ),
@@ -80,7 +82,7 @@ RULES: dict[tuple[str, str, str], StoredRules] = {
     ("admissionregistration.k8s.io", "v1", "MutatingAdmissionPolicyBinding"): StoredRules(),
     ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema"): StoredRules(),
     ("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfiguration"): StoredRules(),
-    ("storagemigration.k8s.io", "v1", "StorageVersionMigration"): StoredRules(immutable=("spec.resource",)),
+    ("storagemigration.k8s.io", "v1", "StorageVersionMigration"): StoredRules(immutable=("spec",)),
 }
 
 

@@ -1,4 +1,4 @@
-"""What Kubernetes says about the fields of runtime classes, certificates, revisions and the flow of requests."""
+"""What Kubernetes says about the fields of runtime classes, revisions, migrations and the flow of requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeqos.model import names
 from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required
-from kubeqos.rules.validation.common import NO_LIST, Errors, Raw, check_labels, complain
+from kubeqos.rules.validation.common import NO_LIST, Check, Errors, Raw, check_labels
 from kubeqos.rules.validation.pods.scheduling import check_tolerations
 from kubeqos.rules.validation.stored.admission import lone_star
 from kubeqos.rules.validation.stored.checks import (
@@ -18,22 +18,11 @@ from kubeqos.rules.validation.stored.checks import (
     needed,
     needs_name,
     set_at_all,
-    unique,
-    within,
-    word,
 )
-from kubeqos.rules.validation.stored.signing import check_request, check_stub_request, check_trust_bundle
 
-_USAGES = (
-    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
-    "decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel",
-    "ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime",
-    "server auth", "signing", "timestamping",
-)  # fmt: skip
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
 _SUBJECTS = {"Group": "group", "ServiceAccount": "serviceAccount", "User": "user"}
 _DISTINGUISHERS = ("ByNamespace", "ByUser")
-_LEGACY_SIGNER = "kubernetes.io/legacy-unknown"
 _MOST_QUEUES, _MOST_PRECEDENCE, _MOST_BITS = 10_000_000, 10_000, 60
 _KEY = ("key", "operator", "value", "effect")
 
@@ -48,21 +37,6 @@ def _check_scheduling(out: Errors, path: str, raw: Raw) -> None:
         if key in seen:
             out.append(duplicate(f"{path}.tolerations[{index}]", toleration))
         seen.add(key)
-
-
-def _check_signer(out: Errors, path: str, value: Any) -> None:
-    if not value:
-        out.append(required(path))
-        return
-    domain, _, name = value.partition("/")
-    if value == _LEGACY_SIGNER:
-        out.append(invalid(path, value, "the legacy signerName is not allowed via this API version"))
-    elif not domain or not name or "/" in name:
-        why = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
-        out.append(invalid(path, value, why))
-    else:
-        complain(out, path, domain, names.dns_subdomain(domain))
-        complain(out, path, name, names.dns_subdomain(name))
 
 
 def _check_subject(out: Errors, path: str, subject: Raw) -> None:
@@ -192,6 +166,16 @@ def _bits(deck: int, hand: int) -> int:
     return math.ceil(math.log2(deck) * hand)
 
 
+def _joined(rule: names.NameRule) -> Check:
+    """A name by a rule, if there is one; all that is wrong with it in one sentence."""
+
+    def check(out: Errors, path: str, value: Any) -> None:
+        if value and (wrong := rule(value)):
+            out.append(invalid(path, value, ",".join(wrong)))
+
+    return check
+
+
 def check_revision_change(out: Errors, raw: Raw, old: Raw) -> None:
     least(0)(out, "revision", raw.get("revision"))
 
@@ -202,14 +186,10 @@ TYPES: dict[str, Fields] = {
     "node/v1.RuntimeClass": {"handler": needs_name(names.dns_label)},
     "node/v1.Scheduling": {"tolerations": (), "": _check_scheduling},
     "apps/v1.ControllerRevision": {"data": set_at_all("data is mandatory"), "revision": least(0)},
-    "certificates/v1.CertificateSigningRequestSpec": {
-        "request": check_request,
-        "signerName": _check_signer,
-        "usages": (needed(), within(word(*_USAGES)), unique()),
-        "expirationSeconds": least(600, "may not specify a duration less than 600 seconds (10 minutes)"),
+    "meta/v1.GroupResource": {
+        "group": _joined(names.dns_subdomain),
+        "resource": (needed("resource is required to be set"), _joined(names.dns_1035_label)),
     },
-    "certificates/v1.ClusterTrustBundleSpec": {"trustBundle": check_trust_bundle},
-    "certificates/v1.PodCertificateRequestSpec": {"stubPKCS10Request": check_stub_request},
     "flowcontrol/v1.FlowSchemaSpec": {"matchingPrecedence": _check_precedence},
     "flowcontrol/v1.PriorityLevelConfigurationReference": {
         "name": (needed("must reference a priority level"), named(names.dns_subdomain)),

@@ -12,11 +12,12 @@ from kubeqos.rules.fielderror import required
 from kubeqos.rules.validation.common import NO_MAP, Check, Errors, Raw, check_label_selector
 from kubeqos.rules.validation.pods.scheduling import check_node_selector
 from kubeqos.rules.validation.pods.volumes import check_host_path, check_nfs
-from kubeqos.rules.validation.stored import admission, autoscaling, devices, networking, storage, system
+from kubeqos.rules.validation.stored import admission, autoscaling, certificates, devices, networking, storage, system
 from kubeqos.rules.validation.stored.checks import Fields, unjudged
 
 _TABLES: tuple[dict[str, Fields], ...] = (
-    admission.TYPES, autoscaling.TYPES, devices.TYPES, networking.TYPES, storage.TYPES, system.TYPES,
+    admission.TYPES, autoscaling.TYPES, certificates.TYPES, devices.TYPES, networking.TYPES, storage.TYPES,
+    system.TYPES,
 )  # fmt: skip
 TYPES: dict[str, Fields] = {key: fields for table in _TABLES for key, fields in table.items()}
 """What is said about the fields of a type, by the type's key in the schema."""

@@ -150,12 +150,11 @@ STORY: list[tuple[str, str, Any, str]] = [
 def shown(reply: Any) -> Any:
     """What is compared of an answer.
 
-    Not who owns what (test_same_changes is about that; free fields have no owners of their own here), nor the kind of
-    each item of a list, which ours leaves out as built-in kinds do, nor the order of resources and verbs.
+    Not the kind of each item of a list, which ours leaves out as built-in kinds do, nor the order of resources and
+    verbs.
     """
     code, body = comparable(reply)
     for obj in (body, *body.get("items", ())):
-        (obj.get("metadata") or {}).pop("managedFields", None)
         (obj.get("metadata") or {}).pop("continue", None)
     for item in body.get("items", ()):
         item.pop("kind", None)

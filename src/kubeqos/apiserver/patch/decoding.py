@@ -90,7 +90,7 @@ _PARSED = ("quantity", "time", "microtime", "intstr")
 def conversion_error(value: Any, shape: Shape) -> str | None:
     """What Go's converter from untyped values says about the first value that does not fit."""
     given = type(value)
-    if value is None or shape.kind == "any":
+    if value is None or shape.kind in ("any", "free"):
         return None
     if shape.kind == "object":
         inner = shape.object_type

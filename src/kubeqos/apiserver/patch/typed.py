@@ -1,8 +1,9 @@
 """Objects seen through their schema, as server-side apply sees them.
 
 Each place in an object is a leaf (scalar, atomic list, map or struct), a struct, a map, a list of items with keys, or a
-list of unique values. From that follow the four operations that apply is made of: which fields an object sets, what
-changed between two objects, how a configuration is merged into an object, and how fields are taken out of it.
+list of unique values. Free places (fields that a definition leaves open) are what their values make them: an object
+there is a map, all else is a leaf. From that follow the four operations that apply is made of: which fields an object
+sets, what changed between two objects, how a configuration is merged into one, and how fields are taken out of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kubeqos.apiserver.patch.fieldset import MEMBER, FieldSet, is_member
 from kubeqos.codec import JsonObject, encode_json, encode_json_sorted
 from kubeqos.model.schema import Field, Shape, TypeSchema
 
-LEAF, STRUCT, MAP, ITEMS, VALUES = range(5)
+LEAF, STRUCT, MAP, ITEMS, VALUES, FREE = range(6)
 MISSING: Any = object()
 
 
@@ -58,13 +59,28 @@ class Place:
     def item(self) -> Place:
         """What stands in each entry of a map or list."""
         if self._item is None:
-            assert self.shape.of
-            self._item = _place(self.shape.of)
+            self._item = DEDUCED if self.shape.kind == "free" else _place(_of(self.shape))
         return self._item
 
     def below(self, key: str) -> Place:
-        """The place of a field or map entry; unknown fields are leaves."""
-        return self.item if self.kind == MAP else self.fields.get(key, ANYTHING)
+        """The place of a field or map entry; unknown fields are leaves, or free where such fields may be."""
+        return self.item if self.kind == MAP else self.fields.get(key, self.unknown)
+
+    @property
+    def unknown(self) -> Place:
+        """The place of a field that a struct does not name."""
+        return DEDUCED if self.shape.object_type is not None and self.shape.object_type.free else ANYTHING
+
+    def declares(self, key: str) -> bool:
+        """Whether a field of a struct is named by its type."""
+        return self.kind == STRUCT and key in self.fields
+
+    def holding(self, *values: Any) -> Place:
+        """The place as these values make it, if it is free: a map, if all that is there are objects."""
+        if self.kind != FREE:
+            return self
+        found = [value for value in values if value is not None and value is not MISSING]
+        return GRANULAR if found and all(isinstance(value, dict) for value in found) else ANYTHING
 
     def step(self, item: Any) -> str:
         """The path step of a list item."""
@@ -77,6 +93,12 @@ class Place:
 
 
 ANYTHING = Place(LEAF, Shape("any"))
+DEDUCED, GRANULAR = Place(FREE, Shape("free")), Place(MAP, Shape("free"))
+
+
+def _of(shape: Shape) -> Shape:
+    assert shape.of
+    return shape.of
 
 
 def place_of_type(schema: TypeSchema) -> Place:
@@ -103,6 +125,8 @@ def _key_default(field: Field) -> Any:
 
 @cache
 def _place(shape: Shape) -> Place:
+    if shape.kind == "free":
+        return DEDUCED
     schema = shape.object_type if shape.kind == "object" else None
     return Place(STRUCT if schema and not schema.atomic else LEAF, shape)
 
@@ -114,9 +138,14 @@ def fields_set_by(place: Place, value: Any) -> FieldSet:
         return out
     if place.kind in (STRUCT, MAP):
         for key, item in value.items():
-            below = fields_set_by(inner := place.below(key), item)
-            if below or inner.kind == LEAF or item is None or item == {}:
+            below = fields_set_by(inner := place.below(key).holding(item), item)
+            if not below:
+                if inner.kind == LEAF or item is None or item == {}:
+                    out["f:" + key] = below
+            elif place.declares(key):
                 out["f:" + key] = below
+            else:  # an entry of a map is there, whatever is below it
+                out["f:" + key] = {MEMBER: {}, **below}
         return out
     for item in value:
         below = fields_set_by(place.item, item)
@@ -126,17 +155,17 @@ def fields_set_by(place: Place, value: Any) -> FieldSet:
 
 def whole(place: Place, value: Any) -> FieldSet:
     """The fields of a value that was not there before, containers included."""
-    if place.kind == LEAF or not value or isinstance(value, _Repeated):
+    if place.kind == LEAF or not value or isinstance(value, _Repeated) or not _fits(place, value):
         return {}
     out: FieldSet = {MEMBER: {}}
     if place.kind == STRUCT:
-        fields = place.fields
+        fields, unknown = place.fields, place.unknown
         for key, item in value.items():
-            inner = fields.get(key, ANYTHING)
+            inner = fields.get(key, unknown).holding(item)
             out["f:" + key] = {} if inner.kind == LEAF or not item else whole(inner, item)
     elif place.kind == MAP:
-        for key in value:
-            out["f:" + key] = {}
+        for key, item in value.items():
+            out["f:" + key] = whole(place.item.holding(item), item)
     elif place.kind == ITEMS:
         for step, item in _keyed(place, value).items():
             out[step] = whole(place.item, item)
@@ -167,13 +196,15 @@ def compare(place: Place, old: Any, new: Any) -> Comparison:
 def _compare(place: Place, old: Any, new: Any, out: Comparison) -> None:
     olds, news = _keyed(place, old), _keyed(place, new)
     prefix = "f:" if place.kind in (STRUCT, MAP) else ""
-    fields = place.fields if place.kind == STRUCT else None
+    fields, unknown = (place.fields, place.unknown) if place.kind == STRUCT else (None, ANYTHING)
     added = out.added
     for key, value in news.items():
         before = olds.get(key, MISSING)
         if before is not MISSING and before == value:
             continue
-        inner = place.item if fields is None else fields.get(key, ANYTHING)
+        inner = place.item if fields is None else fields.get(key, unknown)
+        if inner.kind == FREE and (inner := inner.holding(before, value)) is ANYTHING:
+            _compare_forms(prefix + key, before, value, out)
         if before is MISSING:
             added[prefix + key] = whole(inner, value) if value and inner.kind != LEAF else {}
         elif inner.kind == LEAF or isinstance(value, _Repeated) or isinstance(before, _Repeated):
@@ -186,13 +217,31 @@ def _compare(place: Place, old: Any, new: Any, out: Comparison) -> None:
                     getattr(out, name)[prefix + key] = found
     for key, value in olds.items():
         if key not in news:
-            out.removed[prefix + key] = whole(place.below(key) if prefix else place.item, value)
+            inner = (place.below(key) if prefix else place.item).holding(value)
+            out.removed[prefix + key] = whole(inner, value)
+
+
+def _compare_forms(step: str, before: Any, value: Any, out: Comparison) -> None:
+    """What an object in a free place holds comes and goes with it."""
+    if before is MISSING:
+        return
+    for one, fields in ((before, out.removed), (value, out.added)):
+        if isinstance(one, dict) and one:
+            fields[step] = {name: below for name, below in whole(GRANULAR, one).items() if name != MEMBER}
+
+
+def _fits(place: Place, value: Any) -> bool:
+    """Whether a value is what its place wants. Who owns what is asked before an object of a defined kind is judged."""
+    return isinstance(value, dict if place.kind in (STRUCT, MAP) else list)
 
 
 def _keyed(place: Place, value: Any) -> dict[str, Any]:
     """The entries of a container by name, or by path step for items of a list."""
-    if not value or place.kind in (STRUCT, MAP):
-        return value or {}
+    if not value or not _fits(place, value):
+        return {}
+    if place.kind in (STRUCT, MAP):
+        entries: dict[str, Any] = value
+        return entries
     found: dict[str, Any] = {}
     for item in value:
         step = place.step(item)
@@ -216,7 +265,8 @@ def merge(place: Place, live: Any, config: Any) -> Any:
     if place.kind in (STRUCT, MAP):
         out = dict(live)
         for key, value in config.items():
-            out[key] = merge(place.below(key), live.get(key, MISSING), value)
+            before = live.get(key, MISSING)
+            out[key] = merge(place.below(key).holding(before, value), before, value)
         return out
     return _merge_items(place, live, config)
 
@@ -268,7 +318,7 @@ def remove(place: Place, value: Any, fields: FieldSet) -> Any:
             if node is None:
                 out[key] = item
             elif not is_member(node):
-                out[key] = remove(place.below(key), item, node)
+                out[key] = remove(place.below(key).holding(item), item, node)
         return out
     kept = []
     for item in value:
@@ -287,7 +337,8 @@ def with_containers(place: Place, fields: FieldSet) -> FieldSet:
         if step == MEMBER:
             continue
         inner = place.below(step[2:]) if place.kind in (STRUCT, MAP) else place.item if place.kind != LEAF else ANYTHING
+        inner = GRANULAR if inner.kind == FREE else inner
         below = with_containers(inner, node)
-        declared = place.kind == STRUCT and step[2:] in place.fields
-        out[step] = {MEMBER: {}, **below} if below and (declared or is_member(node)) else below
+        member = place.declares(step[2:]) or is_member(node)
+        out[step] = {MEMBER: {}, **below} if below and member else below
     return out

@@ -38,7 +38,10 @@ def _object(value: Any, schema: TypeSchema, path: str) -> list[str]:
     for key, item in value.items():
         here = f"{path}.{key}"
         field = schema.fields.get(key)
-        out += [f"{here}: field not declared in schema"] if field is None else _field(item, field, here)
+        if field is not None:
+            out += _field(item, field, here)
+        elif not schema.free:
+            out.append(f"{here}: field not declared in schema")
     return out
 
 

@@ -32,6 +32,7 @@ _SCALARS: dict[str, JsonObject] = {
     "time": {"type": "string", "format": "date-time"},
     "microtime": {"type": "string", "format": "date-time"},
     "any": {},
+    "free": {},
     "object": {"type": "object"},
 }
 _PATCHES = (

@@ -87,7 +87,8 @@ class _Walk:
         for key, value in raw.items():
             entry = plan.get(key)
             if entry is None:
-                self.strict.append(f'unknown field "{_render((path, key))}"')
+                if not schema.free:
+                    self.strict.append(f'unknown field "{_render((path, key))}"')
                 self.keys += _count_keys(value)
                 continue
             expected, code, extra, field = entry
@@ -119,7 +120,7 @@ class _Walk:
     def value(self, value: Any, shape: Shape, schema: TypeSchema, path: Path) -> None:
         """A value that the plan of its object does not settle."""
         kind = shape.kind
-        if value is None or kind == "any":
+        if value is None or kind in ("any", "free"):
             self.keys += _count_keys(value)
             return
         wanted: Any = _PYTHON_TYPES.get(kind)
@@ -157,7 +158,7 @@ class _Walk:
             return
         elif isinstance(value, float) and kind in _LIMITS:
             self._mismatch(f"number {_written(value)}", shape, schema, path)
-        elif kind == "any":
+        elif kind in ("any", "free"):
             self.keys += _count_keys(value)
         else:
             self._mismatch(_JSON_NAMES[given], shape, schema, path)

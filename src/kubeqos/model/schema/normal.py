@@ -31,6 +31,9 @@ def normalise(raw: JsonObject, schema: TypeSchema) -> JsonObject:
     for key, value in raw.items():
         entry = plan.fields.get(key)
         if entry is None or value is None:
+            if entry is None and schema.free:
+                out[key] = value
+                ordered = False
             continue
         convert, droppable, place = entry
         if convert is not None:
@@ -41,7 +44,8 @@ def normalise(raw: JsonObject, schema: TypeSchema) -> JsonObject:
                 ordered = False
             last = place
     if not ordered:
-        out = {key: out[key] for key in plan.fields if key in out}
+        known = {key: out[key] for key in plan.fields if key in out}
+        out = known | out
     for key, zero in plan.written:
         if key not in out:
             out[key] = zero() if zero else None
@@ -69,7 +73,7 @@ def _plan(schema: TypeSchema) -> _Plan:
 
 
 def _droppable(field: Field) -> bool:
-    return not field.keep_zero and field.shape.kind not in ("object", "intstr", "any") and (
+    return not field.keep_zero and field.shape.kind not in ("object", "intstr", "any", "free") and (
         not field.required or field.shape.kind in ("list", "map")
     )  # fmt: skip
 

@@ -26,12 +26,15 @@ from kubeqos.errors import InputError
 
 Kind = Literal[
     "string", "bytes", "bool", "int32", "int64", "float", "quantity", "intstr", "time", "microtime", "any",
-    "object", "list", "map",
+    "free", "object", "list", "map",
 ]  # fmt: skip
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """The type of a value: a scalar, an object of a known type, or a list or map of a shape."""
+    """The type of a value: a scalar, an object of a known type, or a list or map of a shape.
+
+    Of `any` and `free` nothing is known. The former is one value; what the latter holds is told apart, field by field.
+    """
 
     kind: Kind
     ref: str = ""
@@ -73,6 +76,8 @@ class TypeSchema:
         self.package, _, self.name = key.rpartition(".")
         self.atomic = atomic
         self._lines = lines
+        self.free = False
+        """Whether objects have fields that the type does not name; such fields are kept, and are of shape `free`."""
         self.plan: Any = None
         self.normal_plan: Any = None
         """Scratch for strict decoding and for the canonical form, which compile a type once."""

@@ -1,4 +1,4 @@
-"""Fields that a definition leaves free: who owns what in them.
+"""Fields that a definition leaves free, and objects within objects: who owns what in them, and what is pruned.
 
 A real kube-apiserver and ours are told the same story, and compared with their managedFields.
 """
@@ -77,6 +77,19 @@ def status(called: str, who: str, more: str = "", **fields: Any) -> tuple[str, s
     return applied(f"{BOX}/{called}/status", box(called, status=fields), who, more)
 
 
+META = {
+    "name": "x", "namespace": "n", "bogus": 1, "labels": {"a": "b"}, "annotations": {"c": "d"}, "finalizers": ["e"],
+    "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "bogus": 2}],
+    "creationTimestamp": None, "managedFields": [], "generation": 2, "uid": "u", "selfLink": "s",
+}  # fmt: skip
+THING = {"apiVersion": "v1", "kind": "Thing", "metadata": META, "spec": {"a": "b", "c": "d"}, "more": 1}
+WRONG: list[Raw] = [
+    {"metadata": {"name": "Bad_/", "labels": {"a b": "c"}, "namespace": "Bad_"}},
+    {"apiVersion": "v1/2/3", "kind": "K!"},
+    {"apiVersion": "", "kind": 3}, {"apiVersion": "", "kind": ""}, {"metadata": {"ownerReferences": [{"x": 1}]}},
+    {"metadata": {"generation": "x"}}, {"metadata": {"generation": -1}}, {"metadata": {"finalizers": ["b b"]}},
+    {"metadata": {"annotations": {"a b": "c"}}}, {"metadata": None}, {"metadata": []},
+]  # fmt: skip
 STORY: list[tuple[str, str, Any, str]] = [
     # Two who say different things of one free field, then the same thing, then nothing.
     apply("a", "one", free={"a": 1, "deep": {"x": 1, "list": [1, 2]}}),
@@ -119,6 +132,18 @@ STORY: list[tuple[str, str, Any, str]] = [
     applied(f"{SACK}/b", sack("b", spec={"b": 1}, more={"a": {"b": 1}}), "one"),
     applied(f"{SACK}/b", sack("b", spec={"c": 1}, more={"a": {"c": 1}}), "two"),
     ("PATCH", f"{SACK}/b", {"spec": {"b": None}, "new": {"x": 1}}, MERGE), ("GET", f"{SACK}/b", None, ""),
+    # Objects within objects: their metadata is pruned as that of any object.
+    ("POST", BOX, box("m", spec={"emb": THING, "freeemb": THING, "embs": [THING]}), ""),
+    ("POST", f"{BOX}?fieldValidation=Strict", box("m2", spec={"emb": THING, "embs": [THING]}), ""),
+    ("POST", BOX, box("m3", spec={"emb": {"apiVersion": "v1", "kind": "K", "metadata": {"labels": {"a": 1}}}}), ""),
+    ("POST", BOX, box("m4", spec={"emb": {"apiVersion": "v1", "kind": "K", "metadata": 1}}), ""),
+    ("POST", BOX, box("m5", spec={"emb": {"metadata": {"name": "Bad_"}}, "freeemb": {"kind": "K"}}), ""),
+    *(("POST", f"{BOX}?dryRun=All", box("m6", spec={"emb": {"apiVersion": "v1", "kind": "K", **wrong}}), "")
+      for wrong in WRONG),
+    ("PATCH", f"{BOX}/m", {"spec": {"emb": {"metadata": {"bogus": 3, "name": "y"}, "bogus": 1}}}, MERGE),
+    apply("n", "one", freeemb={**THING, "metadata": {"name": "x", "labels": {"a": "b"}}}),
+    apply("n", "two", freeemb={"apiVersion": "v1", "kind": "Thing", "metadata": {"labels": {"b": "c"}}, "more": 1}),
+    apply("n", "two", emb={"apiVersion": "v1", "kind": "Thing", "metadata": {"labels": {"b": "c"}, "bogus": 1}}),
 ]  # fmt: skip
 
 
@@ -163,6 +188,6 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         yield both
 
 
-def test_free_fields_have_the_same_owners(servers: Both) -> None:
+def test_free_fields_are_owned_and_pruned_the_same(servers: Both) -> None:
     wrong = told(servers)
     assert not wrong, wrong

@@ -46,8 +46,8 @@ def completed_object(obj: JsonObject, kind: Kind, validation: str, request: Requ
     assert kind.definition is not None
     metadata = obj.get("metadata") or {}
     found = schema.check({"metadata": metadata}, kind.schema)
-    if found.error:
-        raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {found.error}')
+    if problem := found.error or kind.definition.malformed(obj):
+        raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {problem}')
     obj["metadata"] = schema.normalise(metadata, _METADATA)
     gone = [f'unknown field "{path}"' for path in kind.definition.complete(obj)]
     if gone and validation == "Strict":

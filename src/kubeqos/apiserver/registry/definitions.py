@@ -21,7 +21,7 @@ from kubeqos.apiserver.registry.views import View
 from kubeqos.codec import JsonObject, encode_json
 from kubeqos.model.schema import TypeSchema, structural_type
 from kubeqos.model.timestamps import age_since, timestamp
-from kubeqos.rules import conforming, customresources
+from kubeqos.rules import conforming, customresources, embedded
 from kubeqos.rules.fielderror import FieldError
 
 _STEP = re.compile(r"\.([A-Za-z0-9_-]+)|\['([^']+)'\]|\[(\d+)\]|\[\?\(@\.([\w.]+)==\"([^\"]*)\"\)\]|\[\*\]")
@@ -40,6 +40,7 @@ class Definition:
         if self._conforms(obj):
             return []
         gone = customresources.prune(obj, self.schema)
+        gone += embedded.prune_metadata(obj, self.schema)
         customresources.apply_defaults(obj, self.schema)
         return gone
 
@@ -48,7 +49,11 @@ class Definition:
         if self._conforms(obj):
             return []
         self.complete(obj)
-        return customresources.validate(obj, self.schema)
+        return [*embedded.problems(obj, self.schema), *customresources.validate(obj, self.schema)]
+
+    def malformed(self, obj: JsonObject) -> str:
+        """What of an object within an object cannot be read, if anything."""
+        return "" if self._conforms(obj) else str(embedded.malformed(obj, self.schema) or "")
 
     @cached_property
     def _conforms(self) -> conforming.Check:

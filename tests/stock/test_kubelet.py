@@ -14,7 +14,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from kubeqos.cli.main import application
 from tests.apiserver.live import live_server
 from tests.cri.images import BUSYBOX_IMAGE
 from tests.shared import cgroups
@@ -59,6 +61,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
             made.eventually("a node", lambda: made.get("nodes")["items"])
             made.kubectl("wait", f"node/{NODE}", "--for=condition=Ready", "--timeout=90s")
             yield made
+
+
+def test_the_doctor_asks_the_kubelet_whether_it_pins_containers(node: Node) -> None:
+    done = CliRunner().invoke(application, ["doctor", "--kubeconfig", str(node.live.kubeconfig)])
+    [row] = [line for line in done.output.splitlines() if line.startswith(f"node {NODE}: cores ")]
+    assert row.split()[3] == "ok", "its managers are off, as they are by default"
 
 
 def test_a_pod_runs_with_its_volumes_and_its_cgroup(node: Node) -> None:

@@ -28,11 +28,16 @@ PAGE = (ROOT / "docs" / "stock.md").read_text()
 FIVE = PAGE.partition("in five commands")[2].partition("```sh\n")[2].partition("\n```")[0].splitlines()
 
 
+class Examined(Whole):
+    doctor: str
+    """What the doctor said before anything was installed."""
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Whole]:
-    with stock_cluster(Whole) as made, ExitStack() as stack:
-        for words in FIVE[:2]:
-            made.run(words)
+def cluster() -> Iterator[Examined]:
+    with stock_cluster(Examined) as made, ExitStack() as stack:
+        made.doctor = made.run(FIVE[0])
+        made.run(FIVE[1])
         given = made.get("configmap", "kubeqos-classes", "-n", "kubeqos-system")
         classes = yaml.safe_load(given["data"]["classes.yaml"])
         classes["resources"]["rdt"] = {"provider": "rdt", "config": RDT}
@@ -121,6 +126,11 @@ def test_the_five_commands(cluster: Whole) -> None:
     assert "qosclass.kubeqos.io/blockio.slow" in shown
     assert f"nodeqos.kubeqos.io/{NODE}" in shown
     cluster.kubectl("delete", "pod", "reader", "--now")
+
+
+def test_the_doctor_tells_what_a_real_cluster_has(cluster: Examined) -> None:
+    rows = {line.rpartition("  ok  ")[0].strip() for line in cluster.doctor.splitlines()}
+    assert {"Kubernetes", "rights to install", "claims for cores", f"node {NODE}: NRI"} <= rows, cluster.doctor
 
 
 @pytest.mark.proves("resize", "class-cpu")

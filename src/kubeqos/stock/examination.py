@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any
 
 Raw = Mapping[str, Any]
@@ -17,6 +17,14 @@ OK, MISSING, NOTE = "ok", "missing", "note"
 REQUIRED = "RequiredPluginsChecked"
 """The condition of a NodeQOS that says whether the runtime keeps who asks from starting without the agent."""
 KINDS = ("nodeqoses", "qosclasses", "qosclasslimits", "qosclassquotas", "qosresources")
+CLAIMS = "resource.k8s.io/v1"
+PARTITIONING = (6, 7)
+"""The first Linux that makes partitions of CPUs deep in the hierarchy (`node.cgroups.partitions`)."""
+MANAGER_STATES = {"cpuManagerPolicy": "cpu_manager_state", "memoryManagerPolicy": "memory_manager_state"}
+"""Settings of a kubelet that make it pin containers itself, and the files in its folder that say what is in force."""
+IO_LIMITS = {1: ("blkio.throttle.read_bps_device",), 2: ("io.max",)}
+IO_WEIGHTS = {1: ("blkio.bfq.weight", "blkio.weight"), 2: ("io.bfq.weight", "io.weight")}
+"""By version of control groups: the files that classes of block I/O are written to (`cri.providers.blockio`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +48,16 @@ class LocalFacts:
     """Whether the runtime keeps pods that require a plugin from starting without it; None where that is not known."""
     restart_needed: bool = False
     """Whether it has not read that yet."""
+    kernel: str = ""
+    """As `uname -r` says it."""
+    managers: Mapping[str, str] = field(default_factory=dict)
+    """Policies of the kubelet's managers, by setting, where it has left a word of them."""
+    io_files: Set[str] | None = None
+    """Control files of block I/O that there are; None where no control group has that controller turned on."""
 
 
-def cluster(version: Raw, may_install: bool) -> list[Finding]:
-    """Whether kubeqos can be installed at all."""
+def cluster(version: Raw, may_install: bool, has_claims: bool) -> list[Finding]:
+    """Whether kubeqos can be installed at all, and whether pods can claim cores then."""
     said = str(version.get("gitVersion", "unknown"))
     match = re.match(r"v?(\d+)\.(\d+)", said)
     numbers = (int(match[1]), int(match[2])) if match else (0, 0)
@@ -53,6 +67,9 @@ def cluster(version: Raw, may_install: bool) -> list[Finding]:
         Finding("rights to install", OK, "you may create CustomResourceDefinitions and ClusterRoles")
         if may_install
         else Finding("rights to install", MISSING, "ask for the role cluster-admin, or let an administrator install"),
+        Finding("claims for cores", OK, f"{CLAIMS} is served")
+        if has_claims
+        else Finding("claims for cores", NOTE, f"{CLAIMS} is not served: use Kubernetes 1.34 or newer; the rest works"),
     ]
 
 
@@ -76,11 +93,15 @@ def installed(definitions: Iterable[str], deployment: Raw | None, hooks: bool) -
     ]
 
 
-def node(raw: Raw, report: Raw | None) -> list[Finding]:
-    """Whether a node can give classes, and whether it does."""
+def node(raw: Raw, report: Raw | None, managers: Mapping[str, str] | None = None) -> list[Finding]:
+    """Whether a node can give classes and cores, and whether it does. `managers`: policies, where its kubelet tells."""
     name = raw["metadata"]["name"]
-    runtime = str(((raw.get("status") or {}).get("nodeInfo") or {}).get("containerRuntimeVersion", ""))
-    found = [Finding(f"node {name}: NRI", *nri_of(runtime))]
+    info = (raw.get("status") or {}).get("nodeInfo") or {}
+    found = [Finding(f"node {name}: NRI", *nri_of(str(info.get("containerRuntimeVersion", ""))))]
+    if managers is not None:
+        found.append(Finding(f"node {name}: cores", *cores_beside(managers)))
+    if kernel := str(info.get("kernelVersion", "")):
+        found.append(Finding(f"node {name}: CPU partitions", *partitions_of(kernel)))
     if report is None:
         return [*found, Finding(f"node {name}: agent", NOTE, "has not reported")]
     status = report.get("status") or {}
@@ -109,6 +130,55 @@ def nri_of(runtime: str) -> tuple[str, str]:
     return MISSING, f"{runtime}: has no NRI; use a newer one, or the relay (kubeqos agent --relay-socket)"
 
 
+def cores_beside(managers: Mapping[str, str]) -> tuple[str, str]:
+    """Whether the agent hands out cores beside a kubelet with these policies: of two who pin, each undoes the other."""
+    pinning = {setting: policy for setting, policy in managers.items() if policy.lower() not in ("", "none")}
+    if not pinning:
+        return OK, "the kubelet pins nobody"
+    said = " and ".join(f"{setting} is {policy}" for setting, policy in sorted(pinning.items()))
+    files = " and ".join(MANAGER_STATES[setting] for setting in sorted(pinning))
+    how = f"set it to none in the kubelet's configuration and remove {files}, or install without --node-config"
+    return NOTE, f"the kubelet pins containers itself ({said}), and no cores are handed out beside it: {how}"
+
+
+def partitions_of(kernel: str, cgroup_version: int = 2) -> tuple[str, str]:
+    """Whether the kernel itself keeps others off owned CPUs, also those who start while the agent is away."""
+    match = re.match(r"(\d+)\.(\d+)", kernel)
+    new = match is not None and (int(match[1]), int(match[2])) >= PARTITIONING
+    if new and cgroup_version == 2:
+        return OK, f"Linux {kernel}"
+    needed = f"Linux {PARTITIONING[0]}.{PARTITIONING[1]}" if not new else "version 2 of control groups"
+    said = f"Linux {kernel or 'of unknown version'}" if not new else "control groups of version 1"
+    what = "a Guaranteed pod that starts while the agent is away may run on owned CPUs"
+    how = 'or let the runtime require the plugin of all pods (required_plugins = ["kubeqos"] under default_validator)'
+    return NOTE, f"{said}: {what}; use {needed}, {how}"
+
+
+def block_io(files: Set[str] | None, cgroup_version: int) -> list[Finding]:
+    """Which classes of block I/O the kernel can keep: it has control files for them, or it has not."""
+    if files is None:
+        when = "look again when pods run; on control groups of version 2, io must be in cgroup.controllers"
+        return [Finding("blockio", NOTE, f"no control group has block I/O turned on: {when}")]
+    limits, weights = IO_LIMITS[cgroup_version], IO_WEIGHTS[cgroup_version]
+    found = [file for file in weights if file in files]
+    return [
+        Finding("blockio throttles", OK, ", ".join(limits))
+        if files >= set(limits)
+        else Finding(
+            "blockio throttles",
+            NOTE,
+            f"no {limits[0]}: use a kernel with CONFIG_BLK_DEV_THROTTLING, or leave throttles out of the classes",
+        ),
+        Finding("blockio weights", OK, ", ".join(found))
+        if found
+        else Finding(
+            "blockio weights",
+            NOTE,
+            f"neither {' nor '.join(weights)}: load the module bfq, or leave weights out of the classes",
+        ),
+    ]
+
+
 def machine(facts: LocalFacts) -> list[Finding]:
     """What an agent on this very machine would find."""
     return [
@@ -123,6 +193,9 @@ def machine(facts: LocalFacts) -> list[Finding]:
         Finding("rdt", OK, "resctrl is mounted")
         if facts.resctrl
         else Finding("rdt", NOTE, "no resctrl: mount it, or leave out the provider rdt"),
+        *block_io(facts.io_files, facts.cgroup_version),
+        Finding("cores", *cores_beside(facts.managers)),
+        Finding("CPU partitions", *partitions_of(facts.kernel, facts.cgroup_version)),
     ]
 
 

@@ -28,6 +28,7 @@ from kubeqos.web.serving import serve
 from kubeqos.web.sockets import listen
 from kubeqos.web.tls import server_context
 from tests.qrm.harness import until
+from tests.stock import limits
 from tests.stock.kube_apiserver import kube_apiserver
 from tests.stock.needs import needs_stock
 from tests.stock.test_classquota import BY_OLDER_CONTROLLERS
@@ -156,8 +157,8 @@ async def created(api: HttpApi, body: dict[str, Any]) -> str:
 async def test_a_pod_is_completed_counted_and_kept_to_what_it_asked(kubeconfig: Path, tmp_path: Path) -> None:
     async with webhooks(kubeconfig, tmp_path) as api:
         await prepared(api, "one", gold=1)
-        limits = [{"type": "Container", "qosResources": [{"name": "rdt", "default": "bronze"}]}]
-        await api.create(LIMIT_RANGES, own("QOSClassLimits", "l", {"limits": limits}), namespace="one")
+        defaults = [{"type": "Container", "qosResources": [{"name": "rdt", "default": "bronze"}]}]
+        await api.create(LIMIT_RANGES, own("QOSClassLimits", "l", {"limits": defaults}), namespace="one")
 
         async def with_default() -> bool:
             name = f"plain-{asyncio.get_running_loop().time():.3f}".replace(".", "-")
@@ -175,6 +176,11 @@ async def test_a_pod_is_completed_counted_and_kept_to_what_it_asked(kubeconfig: 
         stored["metadata"]["annotations"]["qos.kubeqos.io/container.main"] = "rdt=bronze"
         with pytest.raises(ApiError, match="cannot be changed after its creation"):
             await api.update(PODS, stored)
+
+
+async def test_limits_of_a_pod_and_namespaces_of_a_class_hold(kubeconfig: Path, tmp_path: Path) -> None:
+    async with webhooks(kubeconfig, tmp_path) as api:
+        await limits.hold(api, replica="0")
 
 
 async def test_a_quota_of_the_cluster_itself_can_count_a_class_too(kubeconfig: Path, tmp_path: Path) -> None:

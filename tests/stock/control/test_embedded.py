@@ -19,6 +19,7 @@ from kubeqos.stock.control.registration import MUTATING
 from kubeqos.stock.installer import install
 from kubeqos.testing import api_server
 from tests.qrm.harness import until
+from tests.stock import limits
 from tests.stock.control.replicas import replica
 from tests.stock.kube_apiserver import acting_as
 from tests.stock.rights import asking, is_described
@@ -65,8 +66,8 @@ async def put(admin: HttpApi, resource: Any, kind: str, spec: dict[str, Any]) ->
 
 
 async def check_defaults_and_schemas(admin: HttpApi) -> None:
-    limits = [{"type": "Container", "qosResources": [{"name": "blockio", "default": "fast"}]}]
-    await put(admin, LIMIT_RANGES, "QOSClassLimits", {"limits": limits})
+    defaults = [{"type": "Container", "qosResources": [{"name": "blockio", "default": "fast"}]}]
+    await put(admin, LIMIT_RANGES, "QOSClassLimits", {"limits": defaults})
 
     async def by_default() -> bool:
         raw = asking("plain", "slow")
@@ -123,3 +124,8 @@ async def test_pods_are_judged_and_counted() -> None:
             return True
 
         await until("replenished", replenished)
+
+
+async def test_limits_of_a_pod_and_namespaces_of_a_class_hold(tmp_path: Path) -> None:
+    async with installed(tmp_path) as admin:
+        await limits.hold(admin)

@@ -66,12 +66,18 @@ def utc() -> datetime.datetime:
 
 @asynccontextmanager
 async def replica(
-    api: Api, name: str, port: int = 0, now: Callable[[], datetime.datetime] = utc, *, strict_names: bool = False
+    api: Api,
+    name: str,
+    port: int = 0,
+    now: Callable[[], datetime.datetime] = utc,
+    *,
+    strict_names: bool = False,
+    period: float = 0.2,
 ) -> AsyncIterator[StockController]:
     """One replica, answering; gone after the block."""
     port = port or free_ports(1)[0]
     address = Address(url=f"https://127.0.0.1:{port}")
-    settings = Settings(address, NAMESPACE, name, "127.0.0.1", port, strict_names, 0.2, QUICK)
+    settings = Settings(address, NAMESPACE, name, "127.0.0.1", port, strict_names, period, QUICK)
     controller = StockController(api, settings, now)
     running = asyncio.create_task(controller.run())
     try:

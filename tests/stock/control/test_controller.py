@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import datetime
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +12,14 @@ import pytest
 from kubeqos.apiserver.server import ApiServer
 from kubeqos.apiserver.server import Settings as ServerSettings
 from kubeqos.client.api import Api
-from kubeqos.client.resources import NODES, SECRETS
+from kubeqos.client.errors import ApiError
+from kubeqos.client.resources import NODES
 from kubeqos.codec import decode_json
 from kubeqos.stock.cluster import CLASSES, LIMIT_RANGES, NODE_QOSES, PODS, QUOTAS, RESOURCES
-from kubeqos.stock.control.certificates import AUTHORITY_DAYS, AUTHORITY_RENEW_DAYS
-from kubeqos.stock.control.controller import SECRET
-from kubeqos.stock.control.registration import MUTATING, VALIDATING, published
+from kubeqos.stock.control.registration import MUTATING, published
 from tests.qrm.harness import until
-from tests.stock.control.replicas import NAMESPACE, Uids, admitted, asked, prepared, replica, utc
+from tests.stock.control.replicas import Uids, admitted, asked, prepared, replica
+from tests.stock.control.rotation import Client, Rotation
 
 SLOW = {"resource": "blockio", "class": "slow", "level": "container", "capacity": 1}
 GOLD = {"resource": "rdt", "class": "gold", "level": "container"}
@@ -172,36 +170,29 @@ async def test_a_namespace_default_is_given(api: Api, uids: Uids) -> None:
 
 
 async def test_certificates_change_while_webhooks_answer(api: Api) -> None:
-    ahead = datetime.timedelta()
-    async with replica(api, "a", now=lambda: utc() + ahead) as leader, replica(api, "b") as follower:
-
-        async def kept(name: str) -> bytes:
-            return base64.b64decode((await api.get(SECRETS, SECRET, NAMESPACE))["data"][name])
-
-        async def changed(name: str, before: bytes) -> bool:
-            return await kept(name) != before
-
-        old, first = await bundle_of(api), await kept("tls.crt")
-        # Our own clock stands still, so that what is signed "ahead" is not valid yet: only the order is looked at.
-        ahead = datetime.timedelta(days=AUTHORITY_DAYS - AUTHORITY_RENEW_DAYS - 10)
-        await until("the serving certificate is renewed", lambda: changed("tls.crt", first))
-        assert await bundle_of(api) == old
-        second = await kept("tls.crt")
-        ahead = datetime.timedelta(days=AUTHORITY_DAYS - AUTHORITY_RENEW_DAYS)
-        await until("the new authority signs", lambda: changed("tls.crt", second))
-        new = await bundle_of(api)
-        assert old in new, "the former authority is trusted as well"
-        assert published(await api.get(VALIDATING, "kubeqos")) == new
-        served = await kept("tls.crt")
-        for controller in (leader, follower):
-            await until("served", lambda port=controller.port: _serves(port, served))
+    rotation = Rotation(api)
+    await rotation.begin()
+    async with replica(api, "a", now=rotation.now) as one, replica(api, "b", now=rotation.now) as other:
+        await until("registered", lambda: is_registered(api))
+        client = Client(rotation, one.port, other.port)
+        asking = asyncio.create_task(client.run())
+        try:
+            await until("both answer", lambda: len(client.shown) == 2)
+            await rotation.pass_by(client.sees)
+            before = client.handshakes
+            await until("asked afterwards", lambda: client.handshakes > before + 4 or asking.done())
+        finally:
+            asking.cancel()
+            [ended] = await asyncio.gather(asking, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError), ended
+        assert client.failed == []
 
 
-async def _serves(port: int, certificate: bytes) -> bool:
-    import ssl
-
-    pem = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
-    return ssl.PEM_cert_to_DER_cert(pem) == ssl.PEM_cert_to_DER_cert(certificate.decode())
+async def is_registered(api: Api) -> bool:
+    try:
+        return bool(await bundle_of(api))
+    except ApiError:
+        return False
 
 
 async def test_another_replica_takes_over_and_all_answer(api: Api) -> None:

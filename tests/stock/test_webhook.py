@@ -1,4 +1,4 @@
-"""Our webhooks on a real API server: pods are completed, refused and counted, and a class quota is never overrun."""
+"""Our webhooks on a real API server: pods are completed, refused and counted (crowds: `test_real_controllers`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pytest
 from kubeqos.client import ApiError
 from kubeqos.client.http import HttpApi
 from kubeqos.client.resources import Resource, resource_named
-from kubeqos.codec import decode_json
 from kubeqos.manifests import read
 from kubeqos.model.timestamps import timestamp
 from kubeqos.stock.cluster import CLASSES, LIMIT_RANGES, PODS, QUOTAS, Cluster
@@ -228,31 +227,3 @@ async def test_pods_that_are_seen_are_noted_no_longer_and_what_older_controllers
         over = await created(api, pod("b", "noted", container__main="rdt=gold"))
         following.cancel()
         assert "exceeded quota: q, requested: container.rdt/gold=1, used: container.rdt/gold=3" in over
-
-
-async def test_twenty_creators_and_three_webhooks_never_overrun_a_quota(kubeconfig: Path, tmp_path: Path) -> None:
-    capacity = 7
-    async with webhooks(kubeconfig, tmp_path) as api:
-        await prepared(api, "crowd", gold=capacity)
-
-        async def creator(number: int) -> list[str]:
-            wishes = [
-                pod(f"p{number}-{turn}", "crowd", number % REPLICAS, container__main="rdt=gold") for turn in range(3)
-            ]
-            return [await created(api, body) for body in wishes]
-
-        answers = [answer for each in await asyncio.gather(*map(creator, range(20))) for answer in each]
-        listing = await api.list(PODS, "crowd")
-        assert len(listing.items) == answers.count("") == capacity
-        assert all("exceeded quota" in answer for answer in answers if answer)
-        keeper = QuotaKeeper(Cluster(api))
-        gone = [decode_json(raw)["metadata"] for raw in listing.items[:3]]
-        for metadata in gone:
-            await api.delete(PODS, metadata["name"], "crowd", grace_seconds=0)
-        await keeper.count("crowd", "q", [metadata["uid"] for metadata in gone])
-        quota = await api.get(QUOTAS, "q", "crowd")
-        [usage] = quota["status"]["qosResourcesUsage"]["container"]
-        assert usage["classes"][0] == {"name": "gold", "capacity": capacity - 3}
-        assert quota["status"]["reserved"] == {}
-        again = [await created(api, pod(f"again-{turn}", "crowd", 0, container__main="rdt=gold")) for turn in range(4)]
-        assert [bool(answer) for answer in again] == [False, False, False, True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,31 @@ from kubeqos.stock.installation import EMPTY, RUNTIME, objects
 from kubeqos.stock.installer import install, uninstall
 from kubeqos.testing import api_server
 from tests.apiserver.live import live_server
+from tests.scenarios.cluster import KUBECTL
 from tests.stock.kube_apiserver import acting_as
 from tests.stock.rights import BY_APPLY, STORIES, granted, used
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_both_ways_install_the_same() -> None:
-    home = files("kubeqos.stock")
-    listed = yaml.safe_load((home / "kustomization.yaml").read_text())["resources"]
-    named = [raw["metadata"]["name"] for path in listed for raw in yaml.safe_load_all((home / path).read_text())]
-    assert sorted(named) == sorted(raw["metadata"]["name"] for raw in objects("x", EMPTY))
+@pytest.mark.kubectl
+def test_kustomize_makes_the_objects_that_are_installed() -> None:
+    """By a real kubectl; only the image is for the user to set."""
+    command = [str(KUBECTL), "kustomize", str(files("kubeqos.stock"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    built = list(yaml.safe_load_all(done.stdout))
+    [image] = {
+        container["image"]
+        for raw in built
+        if raw["kind"] in ("Deployment", "DaemonSet")
+        for container in raw["spec"]["template"]["spec"]["containers"]
+    }
+    assert sorted(built, key=key) == sorted(objects(image, EMPTY), key=key)
+
+
+def key(raw: Any) -> tuple[str, str]:
+    return raw["kind"], raw["metadata"]["name"]
 
 
 def test_schemas_say_nothing_that_kubernetes_does_not_know() -> None:
@@ -73,9 +88,6 @@ def test_the_chart_has_the_same_objects() -> None:
 
     def rendered(text: str) -> Any:
         return yaml.safe_load(re.sub(r"{{ \.Values\.(\w+) \| toJson }}", lambda one: json.dumps(values[one[1]]), text))
-
-    def key(raw: Any) -> tuple[str, str]:
-        return raw["kind"], raw["metadata"]["name"]
 
     expected = objects("kubeqos:1", {**EMPTY, "kubeqos-classes": "resources: {a: {}}\n"})
     assert sorted(map(rendered, written.values()), key=key) == sorted(expected, key=key)

@@ -37,7 +37,7 @@ async def test_managers_look_around_however_the_clock_is_set_while_they_do(monke
             return False
 
     agent: Any = SimpleNamespace(clock=WallClock())
-    task = asyncio.create_task(NodeAgent._reconcile(agent, Manager()))  # type: ignore[arg-type]
+    task = asyncio.create_task(NodeAgent._reconcile(agent, Manager()))
     async with asyncio.timeout(10):
         for _ in range(3):
             await looks.get()

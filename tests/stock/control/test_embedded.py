@@ -126,6 +126,6 @@ async def test_pods_are_judged_and_counted() -> None:
         await until("replenished", replenished)
 
 
-async def test_limits_of_a_pod_and_namespaces_of_a_class_hold(tmp_path: Path) -> None:
-    async with installed(tmp_path) as admin:
+async def test_limits_of_a_pod_and_namespaces_of_a_class_hold() -> None:
+    async with installed() as admin:
         await limits.hold(admin)

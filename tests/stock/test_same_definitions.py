@@ -80,13 +80,27 @@ TOYS = {
 }  # fmt: skip
 
 
+DIALS = "/apis/dials.example.com/v1/namespaces/default/dials"
+"""Of a kind whose definition names no selector for its scale."""
+
+
+def dials(plural: str = "dials", kind: str = "Dial", *, scale: Raw | None = None, **more: Raw | list[Raw]) -> Raw:
+    below = {"status": {}, "scale": {**SCALE, "labelSelectorPath": "", **(scale or {})}}
+    shape = {"openAPIV3Schema": {"type": "object", "properties": {"spec": {**SPEC, "required": []}, "status": STATUS}}}
+    one = {"name": "v1", "served": True, "storage": True, "subresources": below, "schema": shape, **more}
+    names = {"plural": plural, "kind": kind}
+    spec = {"group": "dials.example.com", "scope": "Namespaced", "names": names, "versions": [one]}
+    return {"metadata": {"name": f"{plural}.dials.example.com"}, "spec": spec}
+
+
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stock, Ours]]:
     with both_servers(tmp_path_factory.mktemp("stock"), tmp_path_factory.mktemp("ours")) as both:
         for server in both:
-            assert server.call("POST", DEFINITIONS, TOYS)[0] == 201
+            for one in (TOYS, dials()):
+                assert server.call("POST", DEFINITIONS, one)[0] == 201
             deadline = time.monotonic() + 60
-            while not all(server.raw("GET", path, "application/json")[0] == 200 for path in (OLD, NEW)):
+            while not all(server.raw("GET", path, "application/json")[0] == 200 for path in (OLD, NEW, DIALS)):
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
         yield both
@@ -168,8 +182,33 @@ def shown(reply: Any) -> Any:
 
 
 def test_a_toy_lives_the_same_life(servers: tuple[Stock, Ours]) -> None:
+    both_tell(servers, STORY)
+
+
+def dial(called: str, **spec: Any) -> Raw:
+    return {"apiVersion": "dials.example.com/v1", "kind": "Dial", "metadata": {"name": called}, "spec": spec}
+
+
+UNSELECTED: list[tuple[str, str, Any, str]] = [
+    ("POST", DIALS, dial("set", count=2), ""), ("POST", DIALS, dial("unset"), ""),
+    ("GET", f"{DIALS}/set/scale", None, ""), ("GET", f"{DIALS}/unset/scale", None, ""),
+    *(("PATCH", f"{DIALS}/{name}/scale", {"spec": {"replicas": count}}, MERGE)
+      for name in ("set", "unset") for count in (4, 0, -1)),
+    ("GET", f"{DIALS}/set", None, ""), ("GET", f"{DIALS}/set/scale", None, ""), ("GET", f"{DIALS}/unset", None, ""),
+    *(("POST", DEFINITIONS, dials("wrongs", "Wrong", scale=scale), "") for scale in (
+        {"specReplicasPath": ""}, {"statusReplicasPath": ""}, {"specReplicasPath": ".count"},
+        *({"labelSelectorPath": path} for path in (".", "status.selector", ".spec", ".metadata.labels")),
+    )),
+]  # fmt: skip
+
+
+def test_a_scale_needs_no_selector(servers: tuple[Stock, Ours]) -> None:
+    both_tell(servers, UNSELECTED)
+
+
+def both_tell(servers: tuple[Stock, Ours], story: list[tuple[str, str, Any, str]]) -> None:
     wrong = []
-    for number, (method, path, body, media) in enumerate(STORY):
+    for number, (method, path, body, media) in enumerate(story):
         said = [shown(server.call(method, path, body, media or "application/json")) for server in servers]
         found = list(differences(said[0], said[1]))
         if found:
@@ -177,7 +216,7 @@ def test_a_toy_lives_the_same_life(servers: tuple[Stock, Ours]) -> None:
                 f"{number} {method} {path} {json.dumps(body)[:200]}:\n   "
                 + "\n   ".join(one[:300] for one in found[:6])
             )
-    assert not wrong, f"{len(wrong)} of {len(STORY)} differ:\n" + "\n".join(wrong)
+    assert not wrong, f"{len(wrong)} of {len(story)} differ:\n" + "\n".join(wrong)
 
 
 def test_both_show_the_same_columns(servers: tuple[Stock, Ours]) -> None:

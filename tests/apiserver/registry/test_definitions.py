@@ -159,6 +159,24 @@ def test_scale(live: LiveServer, widgets: str) -> None:
     assert live.call("GET", f"{widgets}/scaled").body["spec"]["replicas"] == 5
 
 
+def test_scale_of_a_kind_that_names_no_selector(live: LiveServer) -> None:
+    paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    for plural, kind, scale in (("levers", "Lever", paths), ("knobs", "Knob", {**paths, "labelSelectorPath": ""})):
+        below = {"status": {}, "scale": scale}
+        versions = [version("v1", storage=True, subresources=below)]
+        assert (
+            live.call("POST", DEFINITIONS, definition(plural, kind, "dials.example.com", versions=versions)).code == 201
+        )
+        path = f"/apis/dials.example.com/v1/namespaces/default/{plural}"
+        live.call("POST", path, {"metadata": {"name": "a"}, "spec": {"size": 1}})
+        unset = live.call("GET", f"{path}/a/scale")
+        assert (unset.code, unset.body["reason"]) == (500, "InternalError")
+        assert 'the spec replicas field ".spec.replicas" does not exist' in unset.body["message"]
+        answer = live.call("PATCH", f"{path}/a/scale", {"spec": {"replicas": 5}}, MERGE)
+        assert (answer.code, answer.body["spec"], answer.body["status"]) == (200, {"replicas": 5}, {"replicas": 0})
+        assert live.call("GET", f"{path}/a").body["spec"]["replicas"] == 5
+
+
 def test_columns_discovery_and_openapi(live: LiveServer, widgets: str) -> None:
     live.call("POST", widgets, {"metadata": {"name": "shown"}, "spec": {"size": 4}})
     table = live.call("GET", widgets, headers=TABLE).body

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 from kubeqos.apiserver.present.bodies import read_object
 from kubeqos.apiserver.present.columns import SCALE, selector_text
@@ -22,7 +23,7 @@ from kubeqos.apiserver.registry.writes import Transform, Write, update
 from kubeqos.apiserver.requests import Request, Route
 from kubeqos.codec import JsonObject, decode_json, encode_json, value_at
 from kubeqos.web.messages import Response
-from kubeqos.web.status import bad_request, cause, invalid
+from kubeqos.web.status import ApiError, bad_request, cause, invalid
 
 GROUP, VERSION, KIND = "autoscaling", "v1", "Scale"
 _SCALE = Kind(GROUP, VERSION, "scales", KIND, columns=SCALE, stored=False)
@@ -37,7 +38,13 @@ async def handle(core: Core, request: Request, route: Route, kind: Kind) -> Resp
         return scale_of(obj) if defined is None else _defined_scale(obj, defined)
 
     if route.verb == "get":
-        scale = shown(decode(core.stored(kind, route.namespace, route.name)))
+        obj = decode(core.stored(kind, route.namespace, route.name))
+        if defined is not None and _at(obj, defined["specReplicasPath"]) is None:
+            why = f'the spec replicas field "{defined["specReplicasPath"]}" does not exist'
+            raise ApiError(
+                500, "InternalError", f"Internal error occurred: {why}", details={"causes": [{"message": why}]}
+            )
+        scale = shown(obj)
         return object_response(_SCALE, encode_json(scale), form, request, core.clock())
     options = "PatchOptions" if route.verb == "patch" else "UpdateOptions"
     check_options(request, options)
@@ -80,12 +87,15 @@ def _by_patch(request: Request) -> Transform:
 def _defined_scale(obj: JsonObject, paths: JsonObject) -> JsonObject:
     """A Scale of an object whose definition says where its replicas and its selector are."""
     head = scale_of({**obj, "spec": {}, "status": {}})
-    wanted, running, selector = (
-        value_at(obj, paths.get(name, "").split(".")[1:])
-        for name in ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
-    )
+    wanted, running = _at(obj, paths["specReplicasPath"]), _at(obj, paths["statusReplicasPath"])
+    # The one path that a definition may leave out; taken as a path, none at all would be the object itself.
+    selector = _at(obj, where) if (where := paths.get("labelSelectorPath")) else None
     status = {"replicas": running or 0, **({"selector": selector} if selector else {})}
     return {**head, "spec": {"replicas": wanted} if wanted else {}, "status": status}
+
+
+def _at(obj: JsonObject, path: str) -> Any:
+    return value_at(obj, path.split(".")[1:])
 
 
 def _scaled(obj: JsonObject, scale: JsonObject, name: str, path: str) -> JsonObject:

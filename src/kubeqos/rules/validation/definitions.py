@@ -118,6 +118,11 @@ def _check_scale(out: Errors, path: str, scale: Raw) -> None:
             out.append(invalid(f"{path}.{field}", where, "must be a simple json path starting with ."))
         elif not where.startswith(root):
             out.append(invalid(f"{path}.{field}", where, f"should be a json path under {root[:-1]}"))
+    where = scale.get("labelSelectorPath") or ""
+    if where and not where.startswith("."):
+        out.append(invalid(f"{path}.labelSelectorPath", where, "must be a simple json path starting with ."))
+    elif where and not where.startswith((".spec.", ".status.")):
+        out.append(invalid(f"{path}.labelSelectorPath", where, "should be a json path under either .spec or .status"))
 
 
 def _check_column(out: Errors, path: str, column: Raw) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -80,8 +81,9 @@ TOYS = {
 }  # fmt: skip
 
 
+SELECTABLE = [{"jsonPath": f".spec.{path}"} for path in ("color", "size", "deep.on", "when", "labels.a")]
 DIALS = "/apis/dials.example.com/v1/namespaces/default/dials"
-"""Of a kind whose definition names no selector for its scale."""
+"""Of a kind whose definition names no selector for its scale, and fields by which objects are selected."""
 
 
 def dials(plural: str = "dials", kind: str = "Dial", *, scale: Raw | None = None, **more: Raw | list[Raw]) -> Raw:
@@ -97,7 +99,7 @@ def dials(plural: str = "dials", kind: str = "Dial", *, scale: Raw | None = None
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stock, Ours]]:
     with both_servers(tmp_path_factory.mktemp("stock"), tmp_path_factory.mktemp("ours")) as both:
         for server in both:
-            for one in (TOYS, dials()):
+            for one in (TOYS, dials(selectableFields=SELECTABLE)):
                 assert server.call("POST", DEFINITIONS, one)[0] == 201
             deadline = time.monotonic() + 60
             while not all(server.raw("GET", path, "application/json")[0] == 200 for path in (OLD, NEW, DIALS)):
@@ -204,6 +206,46 @@ UNSELECTED: list[tuple[str, str, Any, str]] = [
 
 def test_a_scale_needs_no_selector(servers: tuple[Stock, Ours]) -> None:
     both_tell(servers, UNSELECTED)
+
+
+SELECTED: list[tuple[str, str, Any, str]] = [
+    *(("POST", DIALS, dial(name, **spec), "") for name, spec in (
+        ("red", {"size": 1}), ("green", {"color": "green", "size": 2}), ("off", {"size": 2, "deep": {"on": False}}),
+        ("dated", {"when": "2026-01-01T00:00:00Z", "labels": {"a": "b"}}),
+    )),
+    *(("GET", f"{DIALS}?fieldSelector={quote(selector)}", None, "") for selector in (
+        "spec.color=red", "spec.color!=red", "spec.color=", "spec.size=2", "spec.size=", "spec.size!=2,spec.color=red",
+        "spec.deep.on=false", "spec.labels.a=b", "spec.deep.on=true", "spec.when=2026-01-01T00:00:00Z",
+        "metadata.name=red", "metadata.name=red,spec.color=green", "spec.name=x", ".spec.color=red", "status.phase=New",
+        "spec.deep=x",
+    )),
+    ("DELETE", f"{DIALS}?fieldSelector=spec.color%3Dgreen", None, ""), ("GET", DIALS, None, ""),
+    *(("POST", DEFINITIONS, dials("wrongs", "Wrong", selectableFields=[{"jsonPath": one} for one in paths]), "")
+      for paths in (
+        [".spec.none"], [".spec.deep"], [".spec.free.a"], [".spec.tags"], [".spec.tags[0]"], [""],
+        ["spec.color"], ["."], [".spec."], [".spec.color", ".spec.color"], [".metadata.name"], [".spec.port"],
+        [*(one["jsonPath"] for one in SELECTABLE), ".spec.name", ".spec.count", ".status.count", ".status.phase",
+         ".status.selector"],
+    )),
+]  # fmt: skip
+
+
+def test_objects_are_selected_by_the_same_fields(servers: tuple[Stock, Ours]) -> None:
+    both_tell(servers, SELECTED)
+
+
+def test_a_watch_selects_by_the_same_fields(servers: tuple[Stock, Ours]) -> None:
+    told = []
+    for server in servers:
+        since = server.call("GET", DIALS)[1]["metadata"]["resourceVersion"]
+        for name, color in (("watched", "green"), ("other", "red")):
+            server.call("POST", DIALS, dial(name, color=color))
+        server.call("PATCH", f"{DIALS}/watched", {"spec": {"size": 2}}, MERGE)
+        server.call("PATCH", f"{DIALS}/watched", {"spec": {"color": "red"}}, MERGE)
+        query = f"watch=1&resourceVersion={since}&timeoutSeconds=3&fieldSelector=spec.color%3Dgreen"
+        lines = server.raw("GET", f"{DIALS}?{query}", "application/json")[2].splitlines()
+        told.append([(one["type"], one["object"]["metadata"]["name"]) for one in map(json.loads, lines)])
+    assert told[0] == told[1] == [(event, "watched") for event in ("ADDED", "MODIFIED", "DELETED")]
 
 
 def both_tell(servers: tuple[Stock, Ours], story: list[tuple[str, str, Any, str]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -157,6 +158,37 @@ def test_scale(live: LiveServer, widgets: str) -> None:
     assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "a=b"})
     assert live.call("PATCH", f"{widgets}/scaled/scale", {"spec": {"replicas": 5}}, MERGE).code == 200
     assert live.call("GET", f"{widgets}/scaled").body["spec"]["replicas"] == 5
+
+
+def test_objects_are_selected_by_fields_that_the_definition_names(live: LiveServer) -> None:
+    fields = [{"jsonPath": path} for path in (".spec.color", ".spec.size", ".status.phase")]
+    versions = [version("v1", storage=True, selectableFields=fields), version("v2", storage=False)]
+    made = live.call("POST", DEFINITIONS, definition("balls", "Ball", "balls.example.com", versions=versions))
+    assert made.code == 201, made.body
+    path = "/apis/balls.example.com/v1/namespaces/default/balls"
+    for name, spec in (("a", {"size": 1, "color": "green"}), ("b", {"size": 2}), ("c", {"size": 2, "color": "green"})):
+        assert live.call("POST", path, {"metadata": {"name": name}, "spec": spec}).code == 201
+
+    def selected(selector: str) -> list[str]:
+        answer = live.call("GET", f"{path}?fieldSelector={quote(selector)}")
+        assert answer.code == 200, answer.body
+        return [one["metadata"]["name"] for one in answer.body["items"]]
+
+    assert selected("spec.color=green") == ["a", "c"]
+    assert selected("spec.color!=green") == ["b"]
+    assert selected("spec.size=2,spec.color=green") == ["c"]
+    assert selected("status.phase=") == ["a", "b", "c"]
+    unknown = live.call("GET", f"{path}?fieldSelector=spec.name%3Dx")
+    assert (unknown.code, unknown.body["message"]) == (400, "field label not supported: spec.name")
+    other = live.call("GET", f"{path.replace('v1', 'v2')}?fieldSelector=spec.color%3Dred")
+    assert other.code == 400, "each version says for itself what may be selected"
+
+    since = live.call("GET", path).body["metadata"]["resourceVersion"]
+    for color in ("green", "red"):
+        assert live.call("PATCH", f"{path}/b", {"spec": {"color": color}}, MERGE).code == 200
+    watch = f"{path}?watch=1&resourceVersion={since}&timeoutSeconds=60&fieldSelector=spec.color%3Dgreen"
+    told = live.watched(watch, lambda event: event["type"] == "DELETED")
+    assert [(one["type"], one["object"]["metadata"]["name"]) for one in told] == [("ADDED", "b"), ("DELETED", "b")]
 
 
 def test_scale_of_a_kind_that_names_no_selector(live: LiveServer) -> None:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from kubeqos.apiserver.present.columns import AGE, NAME, Cell, Column
-from kubeqos.apiserver.registry.kinds import GROUPS, KINDS, SCALE, STATUS, Kind
+from kubeqos.apiserver.registry.kinds import GROUPS, KINDS, SCALE, STATUS, Kind, at
 from kubeqos.apiserver.registry.lifecycle import Lifecycle
 from kubeqos.apiserver.registry.views import View
 from kubeqos.codec import JsonObject, encode_json
@@ -93,6 +93,8 @@ def _kind(spec: JsonObject, version: JsonObject, storage: Kind | None) -> Kind:
     schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
     below = version.get("subresources") or {}
     status, scale = below.get("status") is not None, below.get("scale")
+    # Paths are plain (`.spec.color`): validation lets no others pass.
+    selectable = [one["jsonPath"][1:] for one in version.get("selectableFields") or ()]
     subresources = (*((SCALE,) if scale else ()), *((STATUS,) if status else ()))
     view = None
     if storage is not None:
@@ -108,6 +110,8 @@ def _kind(spec: JsonObject, version: JsonObject, storage: Kind | None) -> Kind:
         categories=tuple(names.get("categories") or ()),
         subresources=subresources,
         columns=_columns(version.get("additionalPrinterColumns")),
+        fields={path: at(*path.split(".")) for path in selectable},
+        declares_fields=bool(selectable),
         lifecycle=Lifecycle(
             generation=True, status=status, needs_version=True, on_create=_without_status if status else None
         ),

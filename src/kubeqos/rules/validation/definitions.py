@@ -9,7 +9,7 @@ from typing import Any
 from kubeqos.model import names
 from kubeqos.model.kinds import RESOURCES
 from kubeqos.rules.customresources import rules_left_out
-from kubeqos.rules.fielderror import forbidden, invalid, not_supported, required
+from kubeqos.rules.fielderror import duplicate, forbidden, invalid, not_supported, required, too_many
 from kubeqos.rules.validation.common import (
     NO_LIST,
     NO_MAP,
@@ -25,6 +25,8 @@ from kubeqos.rules.validation.meta import check_meta, check_meta_update, meta_of
 _SCOPES = ("Cluster", "Namespaced")
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+_SELECTABLE_TYPES = ("boolean", "integer", "string")
+_MOST_SELECTABLE = 8
 _INTERNAL = (
     "name", "served", "storage", "deprecated", "deprecationWarning", "schema", "subresources",
     "additionalPrinterColumns", "selectableFields",
@@ -93,6 +95,8 @@ def _check_versions(out: Errors, found: Sequence[Raw] | None) -> None:
         where = _home(versions, index, "additionalPrinterColumns", "additionalPrinterColumns")
         for number, column in enumerate(one.get("additionalPrinterColumns") or NO_LIST):
             _check_column(out, f"{where}[{number}]", column)
+        where = _home(versions, index, "selectableFields", "selectableFields")
+        _check_selectable(out, where, one.get("selectableFields") or NO_LIST, schema or NO_MAP)
 
 
 def _internal(version: Raw) -> Raw:
@@ -137,6 +141,42 @@ def _check_column(out: Errors, path: str, column: Raw) -> None:
         out.append(required(f"{path}.JSONPath"))
     elif not where.startswith("."):
         out.append(invalid(f"{path}.JSONPath", where, "must be a simple json path starting with ."))
+
+
+def _check_selectable(out: Errors, path: str, fields: Sequence[Raw], schema: Raw) -> None:
+    """Fields by which objects may be selected: each is one string, number or flag that the schema knows."""
+    seen: set[str] = set()
+    for index, field in enumerate(fields):
+        where, told = f"{path}[{index}].jsonPath", field.get("jsonPath", "")
+        if not told:
+            out.append(required(where))
+            continue
+        found, why = _field_schema(schema, told)
+        if why:
+            out.append(invalid(where, told, f"is an invalid path: {why}"))
+            continue
+        if told.startswith(".metadata."):
+            out.append(invalid(where, told, "must not point to fields in metadata"))
+        if found.get("type") not in _SELECTABLE_TYPES:
+            kinds = "must point to a field of type string, boolean or integer."
+            out.append(invalid(where, told, f"{kinds} Enum string fields and strings with formats are allowed."))
+        if told in seen:
+            out.append(duplicate(where, told))
+        seen.add(told)
+    if len(seen) > _MOST_SELECTABLE:
+        out.append(too_many(path, len(seen), _MOST_SELECTABLE))
+
+
+def _field_schema(schema: Raw, path: str) -> tuple[Raw, str]:
+    """The schema of what a plain path names, or why it names nothing."""
+    if "[" in path or not path.startswith("."):
+        return NO_MAP, "array notation is not allowed" if "[" in path else f"expected [ or . but got: {path}"
+    found: Any = schema
+    for step in path.split(".")[1:]:
+        found = (found.get("properties") or NO_MAP).get(step) or (found.get("additionalProperties") if step else None)
+        if not isinstance(found, dict):
+            return NO_MAP, "does not refer to a valid field" if step else "unexpected end of JSON path"
+    return found, ""
 
 
 def _check_schema(out: Errors, path: str, schema: Raw, *, status: bool) -> None:

@@ -44,7 +44,7 @@ def test_a_kind_from_its_birth_to_its_end(live: LiveServer, kind: Kind) -> None:
     before = live.call("GET", path).body["metadata"]["resourceVersion"]
     made = live.call("POST", path, example(kind, "every-kind"))
     assert made.code == 201, made.body
-    assert made.body["kind"], made.body["apiVersion"] == (kind.kind, kind.api_version)
+    assert (made.body["kind"], made.body["apiVersion"]) == (kind.kind, kind.api_version)
     assert live.call("POST", path, example(kind, "every-kind")).code == 409
     read = live.call("GET", f"{path}/{name}").body
     assert read == made.body

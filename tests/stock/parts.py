@@ -6,11 +6,11 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.apiserver.live import LiveServer
+from tests.apiserver.live import Answer, LiveServer
 
 
 class Cluster:
@@ -59,17 +59,33 @@ class Cluster:
         self.eventually(f"{pod} is ready", is_ready)
 
     def unknown(self) -> list[str]:
-        """The kinds that Kubernetes' parts asked for and the server does not have."""
+        """The kinds and subresources that Kubernetes' parts asked for and the server does not have."""
         assert self.live.server.audit is not None
         self.live.server.audit.flush()
         lines = list(map(json.loads, (self.folder / "data" / "audit.log").read_text().splitlines()))
         theirs = [one for one in lines if one["agent"].startswith(self.parts)]
         assert {agent.partition("/")[0] for agent in (one["agent"] for one in theirs)} == set(self.parts)
-        collections = {collection(one["path"]) for one in theirs if one["code"] == 404}
-        return sorted(path for path in collections if self.live.call("GET", path).code == 404)
+        return not_served(self.live, {one["path"] for one in theirs if one["code"] == 404})
 
 
-def collection(path: str) -> str:
-    """Where the objects of the kind are that a path is about: an object may be gone, its kind may not."""
-    found = re.match(r"(/api/v1|/apis/[^/]+/[^/]+)(/namespaces/[^/]+(?=/))?/[^/]+", path)
-    return found[0] if found else path
+def not_served(live: LiveServer, missed: Iterable[str]) -> list[str]:
+    """Of paths where nothing was found, those where never anything will be.
+
+    An object may be gone, and with it what lives below it: the server names it then. Who asks for a kind or a
+    subresource that is not served is told of no name.
+    """
+    return sorted(path for path in set(map(place, missed)) if is_unknown(live.call("GET", path)))
+
+
+def is_unknown(answer: Answer) -> bool:
+    named = isinstance(answer.body, dict) and (answer.body.get("details") or {}).get("name")
+    return answer.code == 404 and not named
+
+
+def place(path: str) -> str:
+    """What a path is about: the collection of an object, and the subresource if it has one, of whatever object."""
+    found = re.match(r"(/api/v1|/apis/[^/]+/[^/]+)(/namespaces/[^/]+(?=/(?!status$|finalize$)))?/[^/]+", path)
+    if found is None:
+        return path
+    below = path[found.end() :].strip("/").split("/")
+    return f"{found[0]}/any/{below[1]}" if len(below) > 1 else found[0]

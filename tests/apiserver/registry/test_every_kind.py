@@ -89,6 +89,19 @@ def release(live: LiveServer, path: str) -> None:
             live.call("PUT", f"{path}/finalize", {**found.body, "spec": {}})
 
 
+@pytest.mark.parametrize("kind", [kind for kind in STORED if "AdmissionPolicy" in kind.kind], ids=name_of)
+def test_who_stores_an_admission_policy_is_told_that_nobody_evaluates_it(live: LiveServer, kind: Kind) -> None:
+    path, patch = collection(kind), {"metadata": {"labels": {"seen": "yes"}}}
+    made = live.call("POST", path, example(kind, "told"))
+    patched = live.call("PATCH", f"{path}/told", patch, MERGE)
+    replaced = live.call("PUT", f"{path}/told", patched.body)
+    for answer, code in ((made, 201), (patched, 200), (replaced, 200)):
+        assert answer.code == code, answer.body
+        assert [one for one in answer.warnings if "CEL, which is not evaluated here" in one], answer.warnings
+    assert live.call("GET", f"{path}/told").warnings == []
+    live.call("DELETE", f"{path}/told")
+
+
 @pytest.mark.parametrize("kind", [kind for kind in STORED if kind.api_version not in NO_PROTOBUF], ids=name_of)
 def test_who_takes_nothing_but_protobuf_gets_it(live: LiveServer, kind: Kind) -> None:
     path, name = collection(kind), NAMES.get(kind.kind, "binary")

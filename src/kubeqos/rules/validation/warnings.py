@@ -45,6 +45,10 @@ _DEPRECATED_VOLUMES = {
     "cephfs": "deprecated in v1.28, non-functional in v1.31+",
     "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
+_UNENFORCED = (
+    "admission policies are CEL, which is not evaluated here: this is stored and has no effect, nothing is refused or"
+    " changed by it"
+)
 _SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
 _SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
@@ -293,4 +297,8 @@ _KINDS: dict[str, Callable[[Raw, Raw | None], Iterator[str]]] = {
     "CustomResourceDefinition": lambda raw, _old: iter(definition_warnings(raw)),
     "MutatingWebhookConfiguration": lambda raw, _old: iter(webhooks.warnings(raw)),
     "ValidatingWebhookConfiguration": lambda raw, _old: iter(webhooks.warnings(raw)),
+    **dict.fromkeys(
+        (f"{kind}AdmissionPolicy{part}" for kind in ("Mutating", "Validating") for part in ("", "Binding")),
+        lambda _raw, _old: iter((_UNENFORCED,)),
+    ),
 }

@@ -44,7 +44,11 @@ class Stock:
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": content_type, "User-Agent": "tests"}
         text = body if body is None or isinstance(body, str) else json.dumps(body)
         self.connection.request(method, path, text, headers)
-        response = self.connection.getresponse()
+        try:
+            response = self.connection.getresponse()
+        except http.client.RemoteDisconnected as error:  # it panicked, as over some changes of a service's type
+            self.connection.close()
+            return 500, {"kind": "Status", "message": str(error)}
         return response.status, json.loads(response.read())
 
     def raw(self, method: str, path: str, accept: str, body: Any = None) -> Raw:

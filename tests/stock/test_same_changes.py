@@ -44,6 +44,12 @@ BODIES: dict[str, list[Obj]] = {
     "poddisruptionbudgets": [{"spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}}],
     "priorityclasses": [{"value": 5}, {"value": -5, "preemptionPolicy": "Never", "description": "low"}],
     "serviceaccounts": [{}],
+    "services": [
+        {"spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}},
+        {"spec": {"type": "NodePort", "selector": {"app": "web"},
+            "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81, "protocol": "UDP"}]}},
+        {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}},
+    ],
 }  # fmt: skip
 CLUSTER_WIDE = ("namespaces", "nodes", "priorityclasses")
 

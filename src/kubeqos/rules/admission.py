@@ -35,6 +35,7 @@ from kubeqos.rules.qos.podqos import effective_requests
 from kubeqos.rules.qos.restoredclasses import restored
 from kubeqos.rules.quota import Charge, Deltas
 from kubeqos.rules.requests import AdmissionRequest, Admitted, ClusterFacts, Operation, Raw, RequestRefused
+from kubeqos.rules.services.families import node_port_errors, settle_families
 from kubeqos.rules.services.updates import drop_type_dependent, keep_allocated
 from kubeqos.rules.validation import validate, warnings
 from kubeqos.rules.validation.meta import drop_repeated_owners
@@ -323,8 +324,14 @@ def runtime_overhead(work: Work) -> RequestRefused | None:
 def service_type(work: Work) -> RequestRefused | None:
     old = work.request.old or {}
     keep_allocated(work.new, old)
+    refused = service_families(work)
     drop_type_dependent(work.new, old)
-    return None
+    return refused
+
+
+def service_families(work: Work) -> RequestRefused | None:
+    errors = settle_families(work.new, work.request.old) or node_port_errors(work.new)
+    return refuse_invalid(work.request, errors) if errors else None
 
 
 def resize_only(work: Work) -> RequestRefused | None:
@@ -445,6 +452,7 @@ _MUTATING: Mapping[tuple[Operation, str, str], tuple[Step, ...]] = {
     (Operation.UPDATE, "nodes", "status"): (status_without_classes,),
     (Operation.CREATE, "limitranges", ""): (limit_range_name, classes_need_gate),
     (Operation.UPDATE, "limitranges", ""): (classes_survive, classes_need_gate),
+    (Operation.CREATE, "services", ""): (service_families,),
     (Operation.UPDATE, "services", ""): (service_type,),
     **{(Operation.CREATE, resource, ""): (classes_need_gate,) for resource in ("resourcequotas", *TEMPLATED)},
     **{

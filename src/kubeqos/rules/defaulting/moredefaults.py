@@ -227,6 +227,9 @@ def _service(raw: Raw) -> None:
         spec.setdefault("internalTrafficPolicy", "Cluster")
     if kind == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
+        for ingress in ((raw.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
+            if ingress.get("ip"):
+                ingress.setdefault("ipMode", "VIP")
 
 
 def _namespace(raw: Raw) -> None:

@@ -14,7 +14,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from typing import Any
 
 from kubeqos.rules.fielderror import FieldError, internal, invalid
-from kubeqos.rules.services.updates import has_cluster_ip, has_health_port, has_node_ports
+from kubeqos.rules.services.updates import has_cluster_ip, has_health_port, has_node_ports, is_on_nodes
 
 Raw = dict[str, Any]
 Key = tuple[str, str]
@@ -55,31 +55,10 @@ class ServiceAddresses:
     def complete(self, key: Key, service: Raw) -> list[FieldError]:
         """Give a service, which was found valid, what it lacks; or say what it cannot have."""
         spec = service.setdefault("spec", {})
-        errors = self._families(spec)
-        if not errors and has_cluster_ip(spec):
-            errors = self._address(key, spec)
+        errors = self._address(key, spec) if has_cluster_ip(spec) else []
         return errors or self._node_ports(key, spec)
 
     # -- addresses ---------------------------------------------------------------------------------------------
-
-    def _families(self, spec: Raw) -> list[FieldError]:
-        """One family is served here; a headless service without a selector may have endpoints of both."""
-        if not has_cluster_ip(spec):
-            return []
-        families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy")
-        if spec.get("clusterIP") == _HEADLESS and not spec.get("selector"):
-            spec["ipFamilyPolicy"] = policy = policy or ("SingleStack" if len(families) == 1 else "RequireDualStack")
-            both = families + [one for one in ("IPv4", "IPv6") if one not in families]
-            spec["ipFamilies"] = both[:1] if policy == "SingleStack" else both
-            return []
-        if policy == "RequireDualStack" or len(families) > 1:
-            said = "this cluster is not configured for dual-stack services"
-            return [invalid("spec.ipFamilyPolicy", policy or "", said)]
-        for index, family in enumerate(families):
-            if family != "IPv4":
-                return [invalid(f"spec.ipFamilies[{index}]", family, "not configured on this cluster")]
-        spec["ipFamilies"], spec["ipFamilyPolicy"] = ["IPv4"], policy or "SingleStack"
-        return []
 
     def _address(self, key: Key, spec: Raw) -> list[FieldError]:
         asked = spec.get("clusterIP")
@@ -125,7 +104,7 @@ class ServiceAddresses:
     def _node_ports(self, key: Key, spec: Raw) -> list[FieldError]:
         errors: list[FieldError] = []
         own: dict[tuple[str, int], Key] = {}
-        for index, port in enumerate(spec.get("ports") or () if has_node_ports(spec) else ()):
+        for index, port in enumerate(spec.get("ports") or () if is_on_nodes(spec) else ()):
             protocol, asked = port.get("protocol") or "TCP", port.get("nodePort")
             if asked:
                 if self._ports.get((protocol, asked), key) != key:

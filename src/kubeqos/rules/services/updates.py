@@ -21,6 +21,11 @@ def _is_balanced(spec: Raw) -> bool:
     return bool(spec.get("type") == "LoadBalancer")
 
 
+def is_on_nodes(spec: Raw) -> bool:
+    """May its ports have node ports? Who balances and wants none given to it may still name some."""
+    return spec.get("type") in ("LoadBalancer", "NodePort")
+
+
 def has_node_ports(spec: Raw) -> bool:
     if _is_balanced(spec):
         return spec.get("allocateLoadBalancerNodePorts") is not False
@@ -54,11 +59,13 @@ def keep_allocated(new: Raw, old: Raw) -> None:
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if has_cluster_ip(before) and has_cluster_ip(spec):
         _keep_addresses(spec, before)
+    _agree(spec, before)
     if has_node_ports(before) and has_node_ports(spec):
-        had = {(port.get("protocol"), port.get("port")): port.get("nodePort") for port in before.get("ports") or ()}
+        # By name, as in Kubernetes: all else about a port may change, and it keeps the node port that it had.
+        had = {port.get("name", ""): port.get("nodePort") for port in before.get("ports") or ()}
         taken = _node_ports(spec)
         for port in spec.get("ports") or ():
-            known = had.get((port.get("protocol"), port.get("port")))
+            known = had.get(port.get("name", ""))
             if known and not port.get("nodePort") and known not in taken:
                 port["nodePort"] = known
     had_port = before.get("healthCheckNodePort") if has_health_port(before) and has_health_port(spec) else None
@@ -67,25 +74,26 @@ def keep_allocated(new: Raw, old: Raw) -> None:
 
 
 def _keep_addresses(spec: Raw, before: Raw) -> None:
-    """`clusterIP` and `clusterIPs` say the same; a client that changes one of the two means both."""
-    first, every = spec.get("clusterIP"), spec.get("clusterIPs")
-    if not first and not every:
-        for field in ("clusterIP", "clusterIPs"):
-            if before.get(field):
-                spec[field] = before[field]
-    elif first != before.get("clusterIP") and every == before.get("clusterIPs"):
-        if first:
-            spec["clusterIPs"] = [first, *(every or ())[1:]]
-        else:
-            spec.pop("clusterIPs", None)
-    elif first and not every:
-        spec["clusterIPs"] = [first]
+    for field in ("clusterIP", "clusterIPs"):
+        if not spec.get(field) and before.get(field):
+            spec[field] = before[field]
+
+
+def _agree(spec: Raw, before: Raw) -> None:
+    """`clusterIP` and `clusterIPs` say the same; a client that changes the first alone means both."""
+    first = spec.get("clusterIP")
+    if first != before.get("clusterIP") and spec.get("clusterIPs") == before.get("clusterIPs"):
+        spec["clusterIPs"] = [first] if first else []
+    elif first and not spec.get("clusterIPs") and before.get("clusterIPs"):
+        spec["clusterIPs"] = before["clusterIPs"]
+    if not spec.get("clusterIPs"):
+        spec.pop("clusterIPs", None)
 
 
 def drop_type_dependent(new: Raw, old: Raw) -> None:
     """Take out of the raw new service what only its old type needed."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
-    wiped_ports = has_node_ports(before) and not has_node_ports(spec) and _node_ports(spec) == _node_ports(before)
+    wiped_ports = is_on_nodes(before) and not is_on_nodes(spec) and _node_ports(spec) == _node_ports(before)
     dropped = [
         field
         for needs, fields in _DEPENDENT
@@ -97,6 +105,8 @@ def drop_type_dependent(new: Raw, old: Raw) -> None:
     if wiped_ports:
         for port in spec.get("ports") or ():
             port.pop("nodePort", None)
+    if not _is_balanced(spec) and ((new.get("status") or {}).get("loadBalancer") or {}).get("ingress"):
+        new["status"] = {**new["status"], "loadBalancer": {}}
 
 
 def _node_ports(spec: Raw) -> set[int]:

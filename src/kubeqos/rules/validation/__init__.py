@@ -101,7 +101,9 @@ KINDS: dict[str, KindRules] = {
     ),
     "ConfigMap": KindRules(config.check_config_map, config.check_config_map_update),
     "Secret": KindRules(config.check_secret, config.check_secret_update),
-    "Service": KindRules(service.check_service, service.check_service_update),
+    "Service": KindRules(
+        service.check_service, service.check_service_update, subresources={"status": service.check_service_status}
+    ),
     "PriorityClass": KindRules(cluster.check_priority_class, cluster.check_priority_class_update),
     "PersistentVolumeClaim": KindRules(claims.check_volume_claim, claims.check_volume_claim_update),
     "ReplicationController": KindRules(

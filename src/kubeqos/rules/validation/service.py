@@ -32,6 +32,8 @@ _NOT_FOR_EXTERNAL = "may not be set for ExternalName services"
 _SET_ONCE = "may not change once set"
 _MAX_AFFINITY_SECONDS = 86400
 _NODE_PORTS = (30000, 32767)
+_MOST_ADDRESSES = 2
+_INGRESS_MODES = ("Proxy", "VIP")
 
 
 def check_service(out: Errors, raw: Raw) -> None:
@@ -49,18 +51,18 @@ def check_service(out: Errors, raw: Raw) -> None:
     if kind == "ExternalName":
         _check_external_name(out, spec)
     else:
-        _check_addresses(out, "spec", spec)
+        check_addresses(out, "spec", spec)
     for index, address in enumerate(spec.get("externalIPs") or NO_LIST):
         check_reachable(out, f"spec.externalIPs[{index}]", address)
     check_choice(out, "spec.type", kind, _TYPES)
     _check_load_balancer(out, "spec", spec, kind)
     _check_traffic(out, "spec", spec, kind)
     if not out:
-        _check_port_range(out, "spec.ports", ports)
+        check_port_range(out, "spec.ports", ports)
 
 
-def _check_port_range(out: Errors, path: str, ports: Sequence[Raw]) -> None:
-    """What Kubernetes' allocator says, after everything else was found valid."""
+def check_port_range(out: Errors, path: str, ports: Sequence[Raw]) -> None:
+    """What Kubernetes' allocator says, beside nothing else."""
     low, high = _NODE_PORTS
     for index, port in enumerate(ports):
         number = port.get("nodePort", 0)
@@ -139,7 +141,7 @@ def _check_external_name(out: Errors, spec: Raw) -> None:
         complain(out, "spec.externalName", name, names.dns_subdomain(name))
 
 
-def _check_addresses(out: Errors, path: str, spec: Raw) -> None:
+def check_addresses(out: Errors, path: str, spec: Raw) -> None:
     first, addresses = spec.get("clusterIP", ""), spec.get("clusterIPs") or NO_LIST
     if first and addresses and addresses[0] != first:
         out.append(invalid(f"{path}.clusterIPs", addresses, "first value must match `clusterIP`"))
@@ -154,12 +156,28 @@ def _check_addresses(out: Errors, path: str, spec: Raw) -> None:
     policy = spec.get("ipFamilyPolicy")
     if policy is not None:
         check_supported(out, f"{path}.ipFamilyPolicy", policy, _FAMILY_POLICIES)
+    found = len(out)
     for index, address in enumerate(addresses or ([first] if first else NO_LIST)):
         if index == 0 and address == "None":
             if len(addresses) > 1:
                 out.append(invalid(f"{path}.clusterIPs", addresses, "'None' must be the first and only value"))
             continue
         complain(out, f"{path}.clusterIPs[{index}]", address, names.ip_address(address))
+    unreadable = len(out) > found
+    if len(addresses) > _MOST_ADDRESSES:
+        out.append(invalid(f"{path}.clusterIPs", addresses, f"may only hold up to {_MOST_ADDRESSES} values"))
+    if not unreadable:
+        _check_families(out, path, addresses, spec.get("ipFamilies") or NO_LIST)
+
+
+def _check_families(out: Errors, path: str, addresses: Sequence[str], families: Sequence[str]) -> None:
+    """Addresses that can be read: one of each family, each of the family that stands at its place."""
+    if len(addresses) > 1 and len({":" in one for one in addresses}) < len(addresses):
+        out.append(invalid(f"{path}.clusterIPs", addresses, "may specify no more than one IP for each IP family"))
+    for index, (address, family) in enumerate(zip(addresses, families, strict=False)):
+        if address != "None" and family in _FAMILIES and family != ("IPv6" if ":" in address else "IPv4"):
+            why = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
+            out.append(invalid(f"{path}.clusterIPs[{index}]", address, why))
 
 
 def _check_load_balancer(out: Errors, path: str, spec: Raw, kind: str) -> None:
@@ -222,3 +240,26 @@ def _check_kept(out: Errors, path: str, new: list[str], old: list[str]) -> None:
     """The first of a list stays what it is once it is set; what an update leaves out is filled in from before."""
     if new and old and new[0] != old[0]:
         out.append(invalid(f"{path}[0]", new, _SET_ONCE))
+
+
+def check_service_status(out: Errors, raw: Raw, old: Raw) -> None:
+    check_meta_update(out, meta_of(raw), meta_of(old))
+    path, kind = "status.loadBalancer.ingress", (raw.get("spec") or NO_MAP).get("type")
+    ingress = ((raw.get("status") or NO_MAP).get("loadBalancer") or NO_MAP).get("ingress") or NO_LIST
+    if ingress and kind != "LoadBalancer":
+        out.append(forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'"))
+        return
+    for index, one in enumerate(ingress):
+        where, address, mode, host = f"{path}[{index}]", one.get("ip"), one.get("ipMode"), one.get("hostname")
+        if address:
+            complain(out, f"{where}.ip", address, names.ip_address(address))
+        if mode is None and address:
+            out.append(required(f"{where}.ipMode", "must be specified when `ip` is set"))
+        elif mode is not None and not address:
+            out.append(forbidden(f"{where}.ipMode", "may not be specified when `ip` is not set"))
+        elif mode is not None:
+            check_supported(out, f"{where}.ipMode", mode, _INGRESS_MODES)
+        if host:
+            complain(out, f"{where}.hostname", host, names.dns_subdomain(host))
+            if not names.ip_address(host):
+                out.append(invalid(f"{where}.hostname", host, "must be a DNS name, not an IP address"))

@@ -228,6 +228,7 @@ REGARDING_FIELDS: Mapping[str, FieldReader] = {
 POD_CERTIFICATE_FIELDS: Mapping[str, FieldReader] = {
     f"spec.{name}": at("spec", name) for name in ("nodeName", "podName", "serviceAccountName", "signerName")
 }
+EXTENSIONS = ("api-extensions",)
 STATUS = Subresource("status")
 SCALE = Subresource("scale", kind="Scale", group="autoscaling", version="v1")
 TOKEN = Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1")
@@ -288,16 +289,19 @@ KINDS: tuple[Kind, ...] = (
     served("Service", categories=("all",), subresources=(STATUS,), columns=columns.SERVICE,
            fields={"spec.clusterIP": at("spec", "clusterIP"), "spec.type": at("spec", "type")},
            declares_fields=True, lifecycle=lifecycle.SERVICE),
-    served("MutatingAdmissionPolicy", ADMISSION, columns=more.MUTATING_POLICY, lifecycle=lifecycle.VERSIONED_SPEC),
-    served("MutatingAdmissionPolicyBinding", ADMISSION, columns=more.POLICY_BINDING,
+    served("MutatingAdmissionPolicy", ADMISSION, categories=EXTENSIONS, columns=more.MUTATING_POLICY,
            lifecycle=lifecycle.VERSIONED_SPEC),
-    served("MutatingWebhookConfiguration", ADMISSION, columns=more.WEBHOOKS, lifecycle=lifecycle.VERSIONED_SPEC),
-    served("ValidatingAdmissionPolicy", ADMISSION, subresources=(STATUS,), columns=more.ADMISSION_POLICY,
-           lifecycle=lifecycle.VERSIONED_WORKLOAD),
-    served("ValidatingAdmissionPolicyBinding", ADMISSION, columns=more.POLICY_BINDING,
+    served("MutatingAdmissionPolicyBinding", ADMISSION, categories=EXTENSIONS, columns=more.POLICY_BINDING,
            lifecycle=lifecycle.VERSIONED_SPEC),
-    served("ValidatingWebhookConfiguration", ADMISSION, columns=more.WEBHOOKS, lifecycle=lifecycle.VERSIONED_SPEC),
-    served("CustomResourceDefinition", APIEXTENSIONS, categories=("api-extensions",), subresources=(STATUS,),
+    served("MutatingWebhookConfiguration", ADMISSION, categories=EXTENSIONS, columns=more.WEBHOOKS,
+           lifecycle=lifecycle.VERSIONED_SPEC),
+    served("ValidatingAdmissionPolicy", ADMISSION, categories=EXTENSIONS, subresources=(STATUS,),
+           columns=more.ADMISSION_POLICY, lifecycle=lifecycle.VERSIONED_WORKLOAD),
+    served("ValidatingAdmissionPolicyBinding", ADMISSION, categories=EXTENSIONS, columns=more.POLICY_BINDING,
+           lifecycle=lifecycle.VERSIONED_SPEC),
+    served("ValidatingWebhookConfiguration", ADMISSION, categories=EXTENSIONS, columns=more.WEBHOOKS,
+           lifecycle=lifecycle.VERSIONED_SPEC),
+    served("CustomResourceDefinition", APIEXTENSIONS, categories=EXTENSIONS, subresources=(STATUS,),
            columns=columns.CREATED_AT, lifecycle=lifecycle.VERSIONED_WORKLOAD),
     served("ControllerRevision", APPS, columns=more.CONTROLLER_REVISION),
     served("DaemonSet", APPS, categories=("all",), subresources=(STATUS,), columns=more.DAEMON_SET,
@@ -369,7 +373,7 @@ KINDS: tuple[Kind, ...] = (
            declares_fields=True, lifecycle=lifecycle.GENERATED),
     served("PriorityClass", SCHEDULING, columns=columns.PRIORITY_CLASS, lifecycle=lifecycle.PRIORITY_CLASS),
     served("CSIDriver", STORAGE, columns=more.CSI_DRIVER, lifecycle=lifecycle.VERSIONED_SPEC),
-    served("CSINode", STORAGE, columns=more.CSI_NODE, lifecycle=lifecycle.VERSIONED),
+    served("CSINode", STORAGE, subresources=(STATUS,), columns=more.CSI_NODE, lifecycle=lifecycle.CSI_NODE),
     served("CSIStorageCapacity", STORAGE, columns=more.CSI_STORAGE_CAPACITY, lifecycle=lifecycle.VERSIONED),
     served("StorageClass", STORAGE, columns=more.STORAGE_CLASS),
     served("VolumeAttachment", STORAGE, subresources=(STATUS,), columns=more.VOLUME_ATTACHMENT,

@@ -249,6 +249,17 @@ def _signing_approved(new: JsonObject, old: JsonObject) -> None:
 
 
 _DECISIONS = ("Approved", "Denied")
+_OWN_METADATA = ("annotations", "finalizers", "labels", "ownerReferences")
+
+
+def _csi_status(new: JsonObject, old: JsonObject) -> None:
+    """What a status may say is behind a gate that is off (CSIVolumeHealth): Kubernetes drops it, and metadata stays."""
+    keep_all_but_status(new, old)
+    new["status"] = old.get("status") or {}
+    for name in _OWN_METADATA:
+        new["metadata"].pop(name, None)
+        if name in old["metadata"]:
+            new["metadata"][name] = old["metadata"][name]
 
 
 PLAIN = Lifecycle()
@@ -270,6 +281,11 @@ LEASE = Lifecycle(upsert=True, needs_version=True, on_create=_empty_spec)
 RETURNED = Lifecycle(answers_object=True)
 WITH_STATUS = Lifecycle(status=True, on_create=_with_status({}))
 VERSIONED_WITH_STATUS = replace(WITH_STATUS, needs_version=True)
+CSI_NODE = replace(
+    VERSIONED_WITH_STATUS,
+    on_status=_csi_status,
+    status_keeps={"f:metadata": {f"f:{name}": {} for name in _OWN_METADATA}},
+)
 RESOURCE_QUOTA = Lifecycle(status=True, on_create=_with_status({}), answers_object=True)
 WORKLOAD = Lifecycle(generation=True, status=True)
 VERSIONED_WORKLOAD = replace(WORKLOAD, needs_version=True)

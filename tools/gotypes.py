@@ -20,6 +20,7 @@ RELEASE = "v0.37.1"
 HOMES = {
     "meta": "apimachinery@{}/pkg/apis/meta",
     "apiextensions": "apiextensions-apiserver@{}/pkg/apis/apiextensions",
+    "apiregistration": "kube-aggregator@{}/pkg/apis/apiregistration",
 }
 SCALARS = {
     "string": "string", "bool": "bool", "int": "int64", "int32": "int32", "int64": "int64", "float64": "float",
@@ -32,7 +33,7 @@ SCALARS = {
 STRUCT = re.compile(r"^type (\w+) (struct ?\{\}?|[^\n{]+)$")
 FIELD = re.compile(r"^\t(?:(\w+)\s+)?([^\s`]+(?:\s*\{\})?)\s+`([^`]*)`")
 TAG = re.compile(r'(\w+):"([^"]*)"')
-IMPORT = re.compile(r'^\t(?:(\w+) )?"(k8s\.io/[^"]+)"', re.MULTILINE)
+IMPORT = re.compile(r'^(?:\t|import )(?:(\w+) )?"(k8s\.io/[^"]+)"', re.MULTILINE)
 
 
 @dataclass

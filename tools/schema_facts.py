@@ -54,6 +54,7 @@ PUBLISHED: list[tuple[str, str, str, str, bool]] = [
         )
     ),
     ("apiextensions.k8s.io", "v1", "apiextensions_v1", "CustomResourceDefinition", True),
+    ("apiregistration.k8s.io", "v1", "apiregistration_v1", "APIService", True),
     *(("apps", "v1", "apps_v1", kind, True) for kind in ("ControllerRevision", "DaemonSet", "StatefulSet")),
     *(("autoscaling", version, f"autoscaling_{version}", "HorizontalPodAutoscaler", True) for version in ("v1", "v2")),
     *(("batch", "v1", "batch_v1", kind, True) for kind in ("CronJob", "Job")),

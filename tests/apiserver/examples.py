@@ -57,8 +57,10 @@ def stub_request() -> str:
     return base64.b64encode(made.public_bytes(serialization.Encoding.DER)).decode()
 
 
-NAMES = {"IPAddress": "192.0.2.1", "CustomResourceDefinition": "things.example.com"}
+FAR = {"group": "far.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 100}
+NAMES = {"IPAddress": "192.0.2.1", "CustomResourceDefinition": "things.example.com", "APIService": "v1.far.example.com"}
 BODIES: dict[str, dict[str, Any]] = {
+    "APIService": {"spec": {**FAR, "service": {"namespace": "default", "name": "far"}}},
     "Event": {"involvedObject": {"kind": "Pod", "namespace": "default", "name": "x"}, "reason": "Started"},
     "LimitRange": {"spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}},
     "PersistentVolumeClaim": {"spec": STORAGE},

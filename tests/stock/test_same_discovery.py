@@ -27,8 +27,6 @@ MORE = {
 MISSING = {
     "v1 pods/proxy": "nobody here routes to pods: their addresses lead nowhere from the server (port-forward does)",
     "v1 services/proxy": "as for pods",
-    "apiregistration.k8s.io/v1 apiservices": "there is no aggregation of other servers",
-    "apiregistration.k8s.io/v1 apiservices/status": "there is no aggregation of other servers",
 }
 """What only a real server has."""
 
@@ -114,3 +112,49 @@ def test_the_status_of_what_a_node_can_attach(servers: tuple[Stock, Ours]) -> No
         theirs, ours = (comparable(server.call(method, path, body, media)) for server in servers)
         assert theirs[0] == ours[0]
         assert list(differences(theirs[1], ours[1])) == [], path
+
+
+SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+FAR = {"group": "far.example.com", "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 100}
+WRONG: list[dict[str, Any]] = [
+    {"groupPriorityMinimum": 0}, {"groupPriorityMinimum": 20001}, {"versionPriority": -1}, {"versionPriority": 1001},
+    {"version": "V"}, {"group": "a b"}, {"group": "other.example.com"}, {"group": "", "version": "v2"},
+    {"caBundle": "YQ=="}, {"insecureSkipTLSVerify": True}, {"service": {}}, {"service": {"namespace": "a"}},
+    {"service": {"namespace": "a", "name": "b", "port": 70000}},
+    {"service": {"namespace": "a", "name": "b"}, "insecureSkipTLSVerify": True, "caBundle": "YQ=="},
+]  # fmt: skip
+
+
+def own_services(server: Stock | Ours) -> dict[str, Any]:
+    found = {one["metadata"]["name"]: one for one in comparable(server.call("GET", SERVICES))[1]["items"]}
+    for one in found.values():
+        one["metadata"].pop("managedFields", None)  # what our server writes by itself is nobody's
+    return found
+
+
+def test_both_list_their_own_group_versions(servers: tuple[Stock, Ours]) -> None:
+    theirs, ours = map(own_services, servers)
+    more = {".".join(reversed(name.split("/"))) for name in MORE}
+    assert {name for name in ours if name not in theirs} == more
+    wrong = [f"{name}{one}" for name in theirs for one in differences(theirs[name], ours.get(name))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_api_service_lives_the_same_life(servers: tuple[Stock, Ours]) -> None:
+    here = f"{SERVICES}/v1.far.example.com"
+    named = {"metadata": {"name": "v1.far.example.com"}}
+    story: list[tuple[str, str, Any]] = [
+        ("POST", SERVICES, {**named, "spec": FAR, "status": {"conditions": []}}),
+        *(("POST", SERVICES, {**named, "spec": {**FAR, **wrong}}) for wrong in WRONG),
+        ("PATCH", here, {"spec": {"versionPriority": 7}, "metadata": {"labels": {"a": "b"}}}),
+        ("PATCH", f"{here}/status", {"status": {"conditions": None}, "metadata": {"labels": {"c": "d"}}}),
+        ("PATCH", f"{here}/status", {"status": {"conditions": [{"type": "Available", "status": "Perhaps"}]}}),
+        ("PATCH", here, {"spec": {"group": "other.example.com"}}),
+        ("PUT", here, {**named, "spec": FAR}),
+        ("DELETE", here, None),
+    ]
+    for method, path, body in story:
+        media = MERGE if method == "PATCH" else "application/json"
+        theirs, ours = (comparable(server.call(method, path, body, media)) for server in servers)
+        assert theirs[0] == ours[0], (method, path, body, theirs, ours)
+        assert list(differences(theirs[1], ours[1])) == [], (method, path, body)

@@ -27,6 +27,7 @@ from kubeqos.apiserver.registry.subresources import Subresources
 from kubeqos.apiserver.registry.upkeep.bootstrap import bootstrap
 from kubeqos.apiserver.registry.upkeep.eventexpiry import expire_events
 from kubeqos.apiserver.registry.upkeep.expiry import Expiry
+from kubeqos.apiserver.registry.upkeep.localapis import LocalApis
 from kubeqos.apiserver.registry.upkeep.ownservice import OwnService, advertised
 from kubeqos.apiserver.watch.watcher import Watching
 from kubeqos.apiserver.webhooks.hooked import HookedWrites
@@ -114,6 +115,7 @@ class ApiServer:
             address,
         )
         self.own = listens and OwnService(self.core, advertised(listens[0]), listens[1], settings.service_range)
+        self.local_apis = LocalApis(self.core)
         self._register_metrics()
 
     def _register_metrics(self) -> None:
@@ -177,6 +179,7 @@ class ApiServer:
     async def running(self) -> AsyncIterator[None]:
         """Everything but the sockets: first objects, what works in the background, and an orderly end."""
         await bootstrap(self.core, self.pki.ca_pem.decode(), self.settings.definitions)
+        await self.local_apis.keep()
         if self.own is not None:
             await self.own.keep()
         async with asyncio.TaskGroup() as tasks:
@@ -187,6 +190,7 @@ class ApiServer:
                 tasks.create_task(self._flush_audit()),
                 tasks.create_task(expire_events(self.store, self.core.clock)),
                 tasks.create_task(self.decisions.run()),
+                tasks.create_task(self.local_apis.run()),
             ]
             if self.own is not None:
                 background.append(tasks.create_task(self.own.run()))

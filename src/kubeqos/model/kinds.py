@@ -12,6 +12,7 @@ from functools import cached_property
 
 CORE, APPS, AUTOSCALING, BATCH, POLICY = "", "apps", "autoscaling", "batch", "policy"
 ADMISSION, APIEXTENSIONS = "admissionregistration.k8s.io", "apiextensions.k8s.io"
+APIREGISTRATION = "apiregistration.k8s.io"
 CERTIFICATES, DISCOVERY, EVENTS = "certificates.k8s.io", "discovery.k8s.io", "events.k8s.io"
 FLOWCONTROL, NETWORKING, NODE = "flowcontrol.apiserver.k8s.io", "networking.k8s.io", "node.k8s.io"
 STORAGE, STORAGE_MIGRATION = "storage.k8s.io", "storagemigration.k8s.io"
@@ -83,6 +84,7 @@ RESOURCES: tuple[ApiResource, ...] = (
     ApiResource(
         APIEXTENSIONS, "v1", "customresourcedefinitions", "CustomResourceDefinition", False, short=("crd", "crds")
     ),
+    ApiResource(APIREGISTRATION, "v1", "apiservices", "APIService", False),
     ApiResource(APPS, "v1", "controllerrevisions", "ControllerRevision"),
     ApiResource(APPS, "v1", "daemonsets", "DaemonSet", short=("ds",)),
     ApiResource(APPS, "v1", "deployments", "Deployment", short=("deploy",)),

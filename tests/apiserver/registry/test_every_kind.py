@@ -24,7 +24,7 @@ NO_PROTOBUF = ("resource.k8s.io/v1alpha1",)
 NEVER_BLIND = (
     "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
     "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
-    "CustomResourceDefinition", "ClusterTrustBundle", "PodCertificateRequest", "Lease", "RuntimeClass",
+    "APIService", "CustomResourceDefinition", "ClusterTrustBundle", "PodCertificateRequest", "Lease", "RuntimeClass",
     "PodDisruptionBudget", "DeviceTaintRule", "CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment",
     "StorageVersionMigration",
 )  # fmt: skip

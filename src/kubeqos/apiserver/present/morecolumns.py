@@ -21,7 +21,7 @@ from kubeqos.apiserver.present.columns import (
     selector_text,
     size,
 )
-from kubeqos.codec import JsonObject
+from kubeqos.codec import JsonObject, value_at
 from kubeqos.model.timestamps import age_since, human_duration, seconds_of
 
 _MOST_ENDPOINTS = 3
@@ -308,6 +308,20 @@ ENDPOINT_SLICE = (
     Column("Endpoints", _slice_addresses),
     AGE,
 )
+
+
+def _served_by(obj: JsonObject, _now: float) -> str:
+    found = value_at(obj, ("spec", "service"))
+    return f"{found.get('namespace', '')}/{found.get('name', '')}" if found else "Local"
+
+
+def _available(obj: JsonObject, _now: float) -> str:
+    conditions = value_at(obj, ("status", "conditions")) or ()
+    found = next((one for one in conditions if one.get("type") == "Available"), {"status": "Unknown"})
+    told = found.get("reason") if found["status"] != "True" else ""
+    return f"{found['status']} ({told})" if told else str(found["status"])
+
+
 COMPONENT_STATUS = (
     NAME,
     Column("Status", _component("status")),
@@ -423,6 +437,12 @@ MUTATING_POLICY = (
     AGE,
 )
 POLICY_BINDING = (NAME, Column("PolicyName", path("spec", "policyName")), Column("ParamRef", _parameter), AGE)
+API_SERVICE = (
+    NAME,
+    Column("Service", _served_by, description="The reference to the service that hosts this API endpoint."),
+    Column("Available", _available, description="Whether this service is available."),
+    AGE,
+)
 WEBHOOKS = (NAME, Column("Webhooks", size("webhooks"), "integer"), AGE)
 FLOW_SCHEMA = (
     NAME,

@@ -22,6 +22,7 @@ from kubeqos.model import schema
 from kubeqos.model.kinds import (
     ADMISSION,
     APIEXTENSIONS,
+    APIREGISTRATION,
     APPS,
     AUTHENTICATION,
     AUTHORIZATION,
@@ -303,6 +304,8 @@ KINDS: tuple[Kind, ...] = (
            lifecycle=lifecycle.VERSIONED_SPEC),
     served("CustomResourceDefinition", APIEXTENSIONS, categories=EXTENSIONS, subresources=(STATUS,),
            columns=columns.CREATED_AT, lifecycle=lifecycle.VERSIONED_WORKLOAD),
+    served("APIService", APIREGISTRATION, categories=EXTENSIONS, subresources=(STATUS,), columns=more.API_SERVICE,
+           lifecycle=lifecycle.API_SERVICE),
     served("ControllerRevision", APPS, columns=more.CONTROLLER_REVISION),
     served("DaemonSet", APPS, categories=("all",), subresources=(STATUS,), columns=more.DAEMON_SET,
            lifecycle=lifecycle.WORKLOAD),

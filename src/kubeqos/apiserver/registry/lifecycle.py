@@ -253,9 +253,23 @@ _OWN_METADATA = ("annotations", "finalizers", "labels", "ownerReferences")
 
 
 def _csi_status(new: JsonObject, old: JsonObject) -> None:
-    """What a status may say is behind a gate that is off (CSIVolumeHealth): Kubernetes drops it, and metadata stays."""
-    keep_all_but_status(new, old)
+    """What a status may say is behind a gate that is off (CSIVolumeHealth): Kubernetes drops it."""
+    _status_alone(new, old)
     new["status"] = old.get("status") or {}
+
+
+def _api_service_created(obj: JsonObject) -> None:
+    """What this server serves itself is there; of another server nobody here knows."""
+    obj["status"] = {}
+    if (obj.get("spec") or {}).get("service") is None:
+        condition = {"type": "Available", "status": "True", "reason": "Local"}
+        condition["message"] = "Local APIServices are always available"
+        obj["status"]["conditions"] = [{**condition, "lastTransitionTime": obj["metadata"]["creationTimestamp"]}]
+
+
+def _status_alone(new: JsonObject, old: JsonObject) -> None:
+    """A status write leaves metadata, too, as it was."""
+    keep_all_but_status(new, old)
     for name in _OWN_METADATA:
         new["metadata"].pop(name, None)
         if name in old["metadata"]:
@@ -286,6 +300,7 @@ CSI_NODE = replace(
     on_status=_csi_status,
     status_keeps={"f:metadata": {f"f:{name}": {} for name in _OWN_METADATA}},
 )
+API_SERVICE = replace(CSI_NODE, on_create=_api_service_created, on_status=_status_alone)
 RESOURCE_QUOTA = Lifecycle(status=True, on_create=_with_status({}), answers_object=True)
 WORKLOAD = Lifecycle(generation=True, status=True)
 VERSIONED_WORKLOAD = replace(WORKLOAD, needs_version=True)

@@ -232,6 +232,12 @@ def _service(raw: Raw) -> None:
                 ingress.setdefault("ipMode", "VIP")
 
 
+def _api_service(raw: Raw) -> None:
+    service = (raw.get("spec") or {}).get("service")
+    if service is not None:
+        service.setdefault("port", 443)
+
+
 def _namespace(raw: Raw) -> None:
     meta = raw.setdefault("metadata", {})
     if meta.get("name"):
@@ -397,6 +403,7 @@ DEFAULTS: dict[str, Callable[[Raw], None]] = {
     "ClusterRoleBinding": _role_binding,
     "ResourceClaim": _compute_claim,
     "ResourceClaimTemplate": _compute_claim_template,
+    "APIService": _api_service,
     "CustomResourceDefinition": _definition,
     "StorageClass": _storage_class,
     "PersistentVolume": _persistent_volume,

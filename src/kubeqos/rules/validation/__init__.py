@@ -21,6 +21,7 @@ from kubeqos.rules.validation import (
     definitions,
     events,
     quota,
+    registration,
     service,
     sets,
     workloads,
@@ -133,6 +134,9 @@ KINDS: dict[str, KindRules] = {
         workloads.check_disruption_budget,
         workloads.check_disruption_budget_update,
         subresources={"status": workloads.check_disruption_budget_status},
+    ),
+    "APIService": KindRules(
+        registration.check_api_service, subresources={"status": registration.check_api_service_status}
     ),
     "CustomResourceDefinition": KindRules(definitions.check_definition, definitions.check_definition_update),
     "Lease": KindRules(cluster.check_lease),

@@ -287,6 +287,11 @@ def _affinity_warnings(path: str, affinity: Raw) -> Iterator[str]:
                 yield f"{where}.podAffinityTerm.labelSelector: {_NULL_SELECTOR}"
 
 
+def _api_service_warnings(raw: Raw, _old: Raw | None) -> Iterator[str]:
+    if (raw.get("spec") or NO_MAP).get("service") is not None:
+        yield "spec.service: other API servers are not asked here; nothing is served by it"
+
+
 _KINDS: dict[str, Callable[[Raw, Raw | None], Iterator[str]]] = {
     "Pod": _pod_warnings,
     "PersistentVolumeClaim": _volume_claim_warnings,
@@ -297,6 +302,7 @@ _KINDS: dict[str, Callable[[Raw, Raw | None], Iterator[str]]] = {
     "CustomResourceDefinition": lambda raw, _old: iter(definition_warnings(raw)),
     "MutatingWebhookConfiguration": lambda raw, _old: iter(webhooks.warnings(raw)),
     "ValidatingWebhookConfiguration": lambda raw, _old: iter(webhooks.warnings(raw)),
+    "APIService": _api_service_warnings,
     **dict.fromkeys(
         (f"{kind}AdmissionPolicy{part}" for kind in ("Mutating", "Validating") for part in ("", "Binding")),
         lambda _raw, _old: iter((_UNENFORCED,)),

@@ -239,6 +239,9 @@ SAMPLES: list[tuple[str, str, Raw]] = [
     ("resource.k8s.io/v1", "ResourceSlice", {"spec": {
         "driver": "x.example", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": "d", "attributes": {"a": {"string": "b"}}, "capacity": {"m": {"value": "1Gi"}}}]}}),
+    ("apiregistration.k8s.io/v1", "APIService", {"metadata": {"name": "v1.away.example"}, "spec": {
+        "group": "away.example", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10,
+        "insecureSkipTLSVerify": True, "service": {"namespace": "default", "name": "away", "port": 443}}}),
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition", {"metadata": {"name": "things.x.example"}, "spec": {
         "group": "x.example", "scope": "Namespaced", "names": {
             "plural": "things", "singular": "thing", "kind": "Thing", "shortNames": ["th"], "categories": ["all"]},

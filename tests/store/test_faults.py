@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import sqlite3
 import subprocess
@@ -294,3 +295,25 @@ def test_a_second_process_is_refused_until_the_first_is_gone(tmp_path: Path) -> 
     process.kill()
     process.join()
     asyncio.run(Store.open(tmp_path / "state.db").close())
+
+
+async def test_what_a_dead_server_left_unsynced_is_synced_before_anybody_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could be told of, and be gone after a power cut: who dies between a write and its sync leaves such a thing."""
+    store = Store.open(tmp_path / "state.db")
+    await store.commit([Put("/a", b"1")])
+    for name, content in files(tmp_path).items():
+        (tmp_path / f"left-{name}").write_bytes(content)
+    await store.close()
+    synced, real = [], os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    found = Store.open(tmp_path / "left-state.db")
+    assert synced == ["left-state.db-wal", "left-state.db"]
+    assert [item.key for item in found.range("").items] == ["/a"]
+    await found.close()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import apsw
 
+import kubeqos.store.database
+
 NAME = "torture"
 BASE = apsw.vfs_names()[0]
 SECTOR = 512
@@ -56,6 +58,13 @@ class Disk:
                         piece = (old + b"\0" * len(new))[at : at + min(SECTOR, len(new) - at)]
                         copy.seek(offset + at)
                         copy.write(piece)
+
+    def left(self) -> dict[str, list[tuple[int, bytes, bytes]]]:
+        """By file: what a process that dies now has written and not synced. That is not lost until the power is."""
+        return {Path(path).name: list(writes) for path, writes in self.unsynced.items()}
+
+    def inherit(self, left: dict[str, list[tuple[int, bytes, bytes]]]) -> None:
+        self.unsynced = {str(self.folder / name): writes for name, writes in left.items()}
 
 
 DISKS: list[Disk] = []
@@ -113,3 +122,10 @@ def install() -> None:
     """From now on SQLite's files of this process lie on `DISKS`, where one of them has them."""
     if not _installed:
         _installed.append(_Files())
+        kubeqos.store.database.sync_file = _sync_file
+
+
+def _sync_file(path: Path) -> None:
+    disk = disk_of(str(path))
+    if disk is not None:
+        disk.synced(str(path))

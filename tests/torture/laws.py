@@ -70,6 +70,7 @@ class Books:
         self.durable, self.uncertain = candidate, []
         if store.revision < self.revision:
             raise Violation(f"the store came back at revision {store.revision}, {self.revision} was durable")
+        self.revision = store.revision  # of a write that was cut short, and is there
 
     def answered(self, call: Call, answer: Answer) -> None:
         """A write that succeeds was durable before that is said."""

@@ -152,6 +152,7 @@ class World:
         Sockets(self.network).install()
         self.books, self.starts = Books(), Starts()
         self.disk: Disk | None = None
+        self._unsynced: dict[str, list[tuple[int, bytes, bytes]]] = {}
         self.disk_fails = ""
         self.full_nodes: set[str] = set()
         self.wiped: set[str] = set()
@@ -235,6 +236,7 @@ class World:
         if self._api_folders == 0:
             folder.mkdir()
         disk = self.disk = Disk(folder, self.chance)
+        disk.inherit(self._unsynced)
         disk.fail = lambda: self.disk_fails if life.alive else ""
         DISKS.append(disk)
         self._api_folders += 1
@@ -242,6 +244,7 @@ class World:
         def died() -> None:
             # At once: what a write that is under way does after this nobody will see.
             disk.copy(self.folder / f"api-{self._api_folders}", power_cut=self.power_cut)
+            self._unsynced = {} if self.power_cut else disk.left()
             self.power_cut = False
             self._up = None
 

@@ -85,6 +85,18 @@ def last_id(revision: int) -> int:
     return row_id(revision + 1, 0) - 1
 
 
+def sync_file(path: Path) -> None:
+    """What a server wrote that died before it synced is read by the next one, which may tell of it: not before it is
+    durable, or it would be gone again when the power is.
+    """
+    if path.exists():
+        try:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise unusable(path, error) from error
+
+
 class Database:
     """An open database file, locked against every other process."""
 
@@ -96,6 +108,8 @@ class Database:
                 refuse_orphaned_log(self.path)
                 create_file(self.path)
             check_header(self.path)
+            for written in (self.path.with_name(f"{self.path.name}-wal"), self.path):
+                sync_file(written)
             self._writer = self._connect(max_bytes)
             self._reader = self._connect(0)
             self._compacted = self._compacted_on_disk()
@@ -347,8 +361,8 @@ def refuse_orphaned_log(path: Path) -> None:
         raise damaged(path, f"the file is missing or empty, but its write-ahead log {log.name} is there")
 
 
-def unusable(path: Path, error: apsw.Error) -> StateError:
-    """What SQLite's error means for somebody who wants to use the file."""
+def unusable(path: Path, error: apsw.Error | OSError) -> StateError:
+    """What an error of SQLite, or of the disk, means for somebody who wants to use the file."""
     if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.SQLError):
         return damaged(path, str(error))
     if isinstance(error, apsw.FullError):

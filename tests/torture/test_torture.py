@@ -19,6 +19,7 @@ NAMED = {
     898: "the clock is set back by an hour while the scheduler waits to bind a pod again",
     3169: "a driver is late with a removal, seems ill meanwhile and is well when it is asked",
     4334: "a node's clock is set back by an hour while it looks how its plugins are",
+    4546: "news of a pod overtake the answer to what its agent wrote before",
     4596: "a server dies between a write and its sync, and the next one tells of it",
 }
 PLANTED = {

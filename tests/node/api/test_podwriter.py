@@ -218,3 +218,28 @@ async def test_a_pod_that_never_restarts_is_deleted_on_containerd(
 def test_which_refusals_are_for_good(code: int, for_good: bool, passing: bool) -> None:
     error = ApiError(code, "", "no")
     assert (error.for_good, error.is_passing) == (for_good, passing)
+
+
+async def test_news_that_overtake_the_answer_to_a_write_are_not_forgotten() -> None:
+    """A node that is not heard of is said to be ill while its own word is on its way: the answer comes last."""
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    ill = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}
+    metadata = {"namespace": "default", "name": "p", "uid": "u"}
+    patched, answered = asyncio.Queue[Any](), asyncio.Event()
+
+    class Slow:
+        async def patch(self, _resource: Any, _name: str, body: Any, _namespace: str, **_: Any) -> Any:
+            patched.put_nowait(body["status"]["conditions"])
+            await answered.wait()
+            return {"metadata": {**metadata, "resourceVersion": "5"}, "status": ready}
+
+    tasks: set[asyncio.Task[None]] = set()
+    writer = PodWriter(Slow(), lambda work: tasks.add(asyncio.ensure_future(work)), lambda *_: None)  # type: ignore[arg-type]
+    async with asyncio.timeout(10):
+        writer.write({"metadata": metadata}, ready)
+        await patched.get()
+        writer.heard({"metadata": {**metadata, "resourceVersion": "6"}, "status": ill})
+        answered.set()
+        await asyncio.gather(*tasks)
+        writer.insist()
+        assert (await patched.get())[0]["status"] == "True", "it says again that it is well"

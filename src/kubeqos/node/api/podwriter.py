@@ -43,6 +43,8 @@ class _Target:
     told: Raw | None = None
     """The status that the server has taken last, as of this version."""
     version: int = 0
+    heard: Raw | None = None
+    """The pod as the API showed it last: its news may overtake the answer to an older write of ours."""
     is_contradicted: bool = False
     """Whether somebody has said otherwise since."""
 
@@ -79,9 +81,14 @@ class PodWriter:
     def heard(self, raw: Raw) -> None:
         """The pod as the API shows it: others write into its status too, as for a node that is not heard of."""
         target = self._targets.get(raw["metadata"]["uid"])
-        version = version_of(raw)
-        if target is not None and target.told is not None and version > target.version:
-            target.known = raw.get("status") or {}
+        if target is not None:
+            target.heard = raw
+            self._compare(target)
+
+    def _compare(self, target: _Target) -> None:
+        """Whether what was heard last contradicts what the server took before."""
+        if target.heard is not None and target.told is not None and version_of(target.heard) > target.version:
+            target.known = target.heard.get("status") or {}
             target.is_contradicted = contradicts(target.known, target.told)
 
     def insist(self) -> None:
@@ -162,6 +169,7 @@ class PodWriter:
             self.written += 1
             target.known = answer.get("status") or {}
             target.told, target.version, target.is_contradicted = status, version_of(answer), False
+            self._compare(target)
             if target.status is status:
                 target.status = None
         elif target.delete:
